@@ -81,7 +81,10 @@ impl SessionId {
             filled += rustix::rand::getrandom(&mut bytes[filled..], rustix::rand::GetRandomFlags::empty())?;
         }
         let random = u128::from_ne_bytes(bytes);
-        let letter = |position: u32| char::from(BASE32[(random >> (5 * position)) as usize % BASE32.len()]);
+        let letter = |position: u32| {
+            let value = usize::try_from((random >> (5 * position)) & 31).unwrap_or_default();
+            char::from(BASE32[value])
+        };
         Ok(Self(format!("s-{}", (0..RANDOM_LETTERS).map(letter).collect::<String>()).into()))
     }
 

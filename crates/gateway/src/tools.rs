@@ -33,8 +33,8 @@ pub(crate) fn action(tool: &str) -> Option<Action> {
     })
 }
 
-/// The description of `session_id` in the input schemas of tools that run code.
-const SESSION_ID: &str = "default: your own session; \"new\": another";
+/// The description of `session_id`. Calls without it need none: results say when an id must be passed.
+const SESSION_ID: &str = "\"new\" for another session";
 
 /// The encodings of file contents.
 pub(crate) const ENCODINGS: [&str; 2] = ["utf-8", "base64"];

@@ -96,7 +96,7 @@ mod tests {
         for (query, error) in [
             ("session", InvalidName::Length),
             ("session=", InvalidName::Length),
-            (&long, InvalidName::Length),
+            (long.as_str(), InvalidName::Length),
             ("session=a&session=a", InvalidName::Duplicate),
             ("session=a&session", InvalidName::Duplicate),
             ("session=a%00b", InvalidName::Characters),

@@ -100,7 +100,7 @@ fn new_session_does_not_replace_the_default_one() {
     let refused = client.call("run_python", &json!({"code": "1", "session_id": session_id(&in_node)}));
     assert!(refused.to_string().contains("does not run Python"), "{refused}");
     let file = client.call("write_file", &json!({"path": "a", "content": "", "session_id": "new"}));
-    assert!(file.to_string().contains("session_id is required"), "{file}");
+    assert!(file.to_string().contains("a new session has no files"), "{file}");
 }
 
 #[test]

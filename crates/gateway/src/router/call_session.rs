@@ -12,8 +12,7 @@ use crate::reply::{SessionAccess, ToolResult};
 use crate::tools::arguments::SessionChoice;
 
 /// The notice of a call whose default session is not the one of the last call.
-const REPLACED: &str =
-    "the previous default session has ended: its variables and files are lost, and this session is new";
+const REPLACED: &str = "the previous default session has ended: its variables and files are lost";
 
 /// The session in which a call runs.
 pub(super) enum CallSession {
@@ -51,6 +50,9 @@ impl Gateway {
 
     /// Returns the session of a call of a file tool, which never creates a session that only it knows.
     pub(super) async fn file_session(&self, choice: SessionChoice, context: &Context) -> Result<FileSession, Failure> {
+        if choice == SessionChoice::New {
+            return Err(self.sessions()?.refused(&context.principal, None, new_session_for_files()));
+        }
         let may_create = self.authorizer.allows_action(Action::CreateSession);
         let wanted = Wanted {
             template: TemplateChoice::LastUsed(self.sessions()?.template_name(None)?),
@@ -161,6 +163,12 @@ impl DefaultSession {
         }
         Ok(result)
     }
+}
+
+fn new_session_for_files() -> Failure {
+    Failure::new(Kind::Validation, "session_id `new` is not possible here: a new session has no files")
+        .with("field", "session_id")
+        .hint("omit session_id, or create a session with execute_code")
 }
 
 fn no_session() -> Failure {

@@ -50,10 +50,11 @@ const NEW_SESSION: &str = "new";
 
 impl SessionChoice {
     fn parse(session_id: Option<String>) -> Result<Self, Failure> {
-        match session_id.as_deref() {
-            None | Some("") => Ok(Self::Default),
-            Some(NEW_SESSION) => Ok(Self::New),
-            Some(_) => session_id.map_or(Ok(Self::Default), |text| self::session_id(text).map(Self::Existing)),
+        match session_id {
+            None => Ok(Self::Default),
+            Some(text) if text.is_empty() => Ok(Self::Default),
+            Some(text) if text == NEW_SESSION => Ok(Self::New),
+            Some(text) => self::session_id(text).map(Self::Existing),
         }
     }
 }

@@ -4,7 +4,6 @@ use std::io::{BufRead, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio as StandardStream};
-use std::sync::Arc;
 
 use ringfence_testkit::{Server, process};
 use serde_json::{Value, json};
@@ -104,20 +103,23 @@ pub(super) struct Stdio {
     pub(super) process: Child,
     stdin: Option<ChildStdin>,
     stdout: BufReader<ChildStdout>,
-    _state: Option<Arc<TempDir>>,
+    /// Removed after the end of the server.
+    state: Option<TempDir>,
 }
 
 impl Stdio {
     /// Starts a server with a state directory of its own.
     pub(super) fn start(options: &[&str]) -> Self {
-        let state = Arc::new(tempfile::tempdir().expect("a directory"));
-        Self { _state: Some(Arc::clone(&state)), ..Self::start_in(state.path(), options) }
+        let state = tempfile::tempdir().expect("a directory");
+        let mut client = Self::start_in(state.path(), options);
+        client.state = Some(state);
+        client
     }
 
     pub(super) fn start_in(state: &Path, options: &[&str]) -> Self {
         let mut process = Self::command(state, options).spawn().expect("start the server");
         let stdout = BufReader::new(process.stdout.take().expect("stdout is piped"));
-        let mut client = Self { stdin: process.stdin.take(), stdout, process, _state: None };
+        let mut client = Self { stdin: process.stdin.take(), stdout, process, state: None };
         let params = json!({
             "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"},
         });
@@ -161,5 +163,6 @@ impl Drop for Stdio {
     fn drop(&mut self) {
         self.stdin.take();
         let _ = self.process.wait();
+        self.state.take();
     }
 }

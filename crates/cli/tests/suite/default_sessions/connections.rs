@@ -91,9 +91,9 @@ fn end_of_an_mcp_session_leaves_its_session_to_its_id() {
     assert!(!has_x(&next.call("execute_code", &code("'x' in globals()"))));
     let arguments = json!({"code": "'x' in globals()", "session_id": session_id(&created)});
     assert!(has_x(&next.call("execute_code", &arguments)));
-    let state = server.kill();
-    let server = Server::start_again(state, &[], &[]);
-    let revived = Http { server: &server, ..client };
+    let headers = client.headers.clone();
+    let server = Server::start_again(server.kill(), &[], &[]);
+    let revived = Http { headers, ..Http::bare(&server, "/mcp") };
     assert!(!has_x(&revived.call("execute_code", &code("'x' in globals()"))), "the store has forgotten it too");
 }
 

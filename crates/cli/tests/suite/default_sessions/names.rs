@@ -8,6 +8,9 @@ use super::{asks_for_id, code, fields, session_id, text};
 
 const NAMED: &str = "/mcp?session=agent-1";
 
+/// The tokens of two principals.
+const VARIABLES: [(&str, &str); 2] = [("ONE", "the-secret-of-the-one"), ("OTHER", "the-secret-of-the-other")];
+
 #[test]
 fn name_in_url_keeps_state_for_clients_of_every_kind() {
     let server = Server::start(&[], &[]);
@@ -35,16 +38,18 @@ fn name_belongs_to_its_profile() {
     assert_eq!(text(&in_profile.call("run_python", &code("x"))), "2");
 }
 
+fn clients(server: &Server) -> [Http<'_>; 2] {
+    VARIABLES.map(|(_, secret)| Http::modern(server, NAMED).with_token(secret))
+}
+
 #[test]
 fn name_belongs_to_its_principal() {
     let directory = tempfile::tempdir().expect("temporary directory");
     let config = directory.path().join("ringfence.toml");
     std::fs::write(&config, "[server.tokens.one]\nenv = \"ONE\"\n[server.tokens.other]\nenv = \"OTHER\"\n")
         .expect("file is written");
-    let variables = [("ONE", "the-secret-of-the-one"), ("OTHER", "the-secret-of-the-other")];
     let options = ["--config", config.to_str().expect("path is UTF-8")];
-    let server = Server::start(&options, &variables);
-    let clients = |server| variables.map(|(_, secret)| Http::modern(server, NAMED).with_token(secret));
+    let server = Server::start(&options, &VARIABLES);
     let check = |[one, other]: &[Http<'_>; 2]| {
         for tool in ["execute_code", "run_python"] {
             assert!(text(&one.call(tool, &code("x"))).starts_with("'mine'"), "{tool}");
@@ -54,7 +59,7 @@ fn name_belongs_to_its_principal() {
     let both = clients(&server);
     both[0].call("execute_code", &code("x = 'mine'"));
     check(&both);
-    let server = Server::start_again(server.kill(), &options, &variables);
+    let server = Server::start_again(server.kill(), &options, &VARIABLES);
     check(&clients(&server));
 }
 
