@@ -113,9 +113,14 @@ impl Parts {
         let result = answer.result.as_deref().map(Excerpt::from_text);
         let error_text = error.map(Excerpt::from_text);
         let length = |excerpt: &Excerpt| excerpt.len().max(excerpt.plain().len());
-        let of_some = |excerpt: &Option<Excerpt>| excerpt.as_ref().map_or(0, length);
-        let lengths =
-            [length(&stdout), length(&stderr), of_some(&result), of_some(&error_text), display::text_bytes(answer)];
+        let of_some = |excerpt: Option<&Excerpt>| excerpt.map_or(0, length);
+        let lengths = [
+            length(&stdout),
+            length(&stderr),
+            of_some(result.as_ref()),
+            of_some(error_text.as_ref()),
+            display::text_bytes(answer),
+        ];
         let [of_stdout, of_stderr, of_result, of_error, display_bytes] = shares(lengths, max_text);
         let retain = |parts: &[&[u8]]| answer.retained.retain_text(parts);
         let stream = |excerpt: &Excerpt, share: usize, output: &Output| {

@@ -103,7 +103,9 @@ impl RetainedOutputs {
     /// Retains a text that is complete in memory, but too long for its response. None if that fails.
     pub fn retain_text(&self, text: &[&[u8]]) -> Option<FullOutput> {
         let mut full = FullOutput::create()?;
-        text.iter().for_each(|part| full.add(part));
+        for part in text {
+            full.add(part);
+        }
         self.0.lock().add(&mut full);
         Some(full)
     }
