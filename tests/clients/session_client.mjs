@@ -33,6 +33,8 @@ async function use(client) {
   print('after', (await run('print(x)')).structuredContent.stdout.trim());
   const command = await call('execute_command', { command: 'echo $((6 * 7)) | cat; exit 3', session_id });
   print('command', command.structuredContent.stdout.trim(), command.structuredContent.exit_code);
+  const refused = await run('1', { template: 'cobol' });
+  print('refused', refused.isError, refused.structuredContent.error_code, refused.content[0].text.includes('use one of those'));
   print('stopped', !(await call('stop_session', { session_id })).isError);
 }
 

@@ -1,7 +1,7 @@
 """A real MCP client that uses sandbox sessions like an agent.
 
 `session_client.py stdio COMMAND ARGS…` or `session_client.py http URL`. Creates a session, sets a variable, reads it
-back, receives an image, reaches a time limit, and reads the variable again. Prints the results.
+back, receives an image, reaches a time limit, reads the variable again, and gets a refusal. Prints the results.
 """
 
 import asyncio
@@ -37,6 +37,8 @@ async def use(session) -> None:
     print("after:", (await run("print(x)")).structuredContent["stdout"].strip())
     command = await session.call_tool("execute_command", {"command": "echo $((6 * 7)) | cat; exit 3", "session_id": handle})
     print("command:", command.structuredContent["stdout"].strip(), command.structuredContent["exit_code"])
+    refused = await run("1", template="cobol")
+    print("refused:", refused.isError, refused.structuredContent["error_code"], "use one of those" in refused.content[0].text)
     stopped = await session.call_tool("stop_session", {"session_id": handle})
     print("stopped:", not stopped.isError)
 

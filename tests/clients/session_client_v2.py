@@ -34,6 +34,9 @@ async def use(client: Client) -> None:
     print("after:", (await run("print(x)")).structured_content["stdout"].strip())
     command = await client.call_tool("execute_command", {"command": "echo $((6 * 7)) | cat; exit 3", "session_id": handle})
     print("command:", command.structured_content["stdout"].strip(), command.structured_content["exit_code"])
+    refused = await run("1", template="cobol")
+    text = refused.content[0].text
+    print("refused:", refused.is_error, refused.structured_content["error_code"], "use one of those" in text)
     stopped = await client.call_tool("stop_session", {"session_id": handle})
     print("stopped:", not stopped.is_error)
 

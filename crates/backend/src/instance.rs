@@ -30,7 +30,7 @@ use crate::native::NativeInstance;
 use crate::process::{InterpreterProcess, PipedProcess, Process};
 use crate::processes::Processes;
 
-/// An instance. Dropping it kills every process in it.
+/// An instance. Dropping it kills every process in it, unless it was left to the next server.
 pub struct Instance {
     platform: Platform,
     monitor: Monitor,
@@ -43,6 +43,8 @@ pub struct Instance {
     processes: Arc<Processes>,
     background_output: BackgroundOutput,
     last_process: u32,
+    /// Whether it continues after this was dropped.
+    is_left: bool,
 }
 
 /// The part of an instance that its backend implements.
@@ -87,6 +89,7 @@ impl Instance {
             environment,
             background_output: BackgroundOutput::default(),
             last_process: 0,
+            is_left: false,
         })
     }
 
@@ -150,6 +153,12 @@ impl Instance {
     pub async fn has_exceeded_memory(&self) -> bool {
         let Platform::Native(native) = &self.platform;
         native.has_exceeded_memory().await
+    }
+
+    /// Leaves it to the next server, as if this process were killed: it continues until its lease ends. Without
+    /// [`crate::Persistence`] it ends with this process.
+    pub fn leave(&mut self) {
+        self.is_left = true;
     }
 
     /// Kills every process in it, without waiting for their end.
@@ -325,7 +334,9 @@ fn duplicate(control: &Control) -> std::io::Result<UnixStream> {
 
 impl Drop for Instance {
     fn drop(&mut self) {
-        self.kill();
+        if !self.is_left {
+            self.kill();
+        }
         self.processes.end_all();
     }
 }

@@ -44,7 +44,10 @@ pub(crate) fn sessions() -> Result<Vec<(u32, Value)>, Failure> {
 pub(crate) fn find_session(id: &str) -> Result<RemoteSession, Failure> {
     let has_prefix = |session: &Value| {
         let full = session["session_id"].as_str().unwrap_or_default();
-        full.starts_with(id) || full.strip_prefix("session-").is_some_and(|rest| rest.starts_with(id))
+        full.starts_with(id)
+            || ["s-", "session-"]
+                .iter()
+                .any(|prefix| full.strip_prefix(prefix).is_some_and(|rest| rest.starts_with(id)))
     };
     let mut matching = sessions()?.into_iter().filter(|(_, session)| has_prefix(session));
     let hint = "list all sessions with `ringfence session list`";

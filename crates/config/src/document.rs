@@ -36,7 +36,7 @@ pub use server::parse_host;
 pub(crate) use server::{ServerConfig, TokenConfig};
 pub(crate) use servers::ServerEntryConfig;
 pub(crate) use sessions::SessionsConfig;
-pub(crate) use units::{Count, Seconds};
+pub(crate) use units::{ByteSize, Count, Seconds};
 
 /// The configuration of ringfence.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]

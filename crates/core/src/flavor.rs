@@ -60,10 +60,12 @@ impl Flavors {
         Self::new(flavors)
     }
 
-    /// Finds a flavor by name.
+    /// Finds a flavor by name. Surrounding white space and the case of letters do not matter.
     pub fn find(&self, name: &str) -> Result<&Flavor, UnknownFlavor> {
         let unknown = || UnknownFlavor { name: name.into(), known: join(self.iter().map(|flavor| &*flavor.name)) };
-        self.iter().find(|flavor| &*flavor.name == name).ok_or_else(unknown)
+        let exact = self.iter().find(|flavor| &*flavor.name == name);
+        let similar = || self.iter().find(|flavor| flavor.name.eq_ignore_ascii_case(name.trim()));
+        exact.or_else(similar).ok_or_else(unknown)
     }
 
     pub fn iter(&self) -> impl Iterator<Item = &Flavor> {
@@ -106,6 +108,7 @@ mod tests {
                 crate::template::Template::builtin(crate::template::Language::Bash).spec(flavor, vec!["true".into()]);
             spec.validate().unwrap();
         }
+        assert_eq!(Flavors::default().find(" Small ").unwrap().name.as_ref(), "small");
         assert!("huge".parse::<Flavor>().unwrap_err().to_string().contains("small, medium and large"));
     }
 }

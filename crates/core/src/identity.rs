@@ -61,7 +61,14 @@ impl Principal {
     }
 }
 
-/// The handle of a session. It contains 128 random bits, so it cannot be guessed.
+/// The letters of base32 (RFC 4648) in lower case.
+const BASE32: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
+
+/// The number of base32 letters for 128 bits.
+const RANDOM_LETTERS: u32 = 26;
+
+/// The handle of a session. It contains 128 random bits, so it cannot be guessed. Earlier versions created longer ones,
+/// with the prefix `session-`, which remain valid.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SessionId(Arc<str>);
 
@@ -73,7 +80,12 @@ impl SessionId {
         while filled < bytes.len() {
             filled += rustix::rand::getrandom(&mut bytes[filled..], rustix::rand::GetRandomFlags::empty())?;
         }
-        Ok(Self(format!("session-{:032x}", u128::from_ne_bytes(bytes)).into()))
+        let random = u128::from_ne_bytes(bytes);
+        let letter = |position: u32| {
+            let value = usize::try_from((random >> (5 * position)) & 31).unwrap_or_default();
+            char::from(BASE32[value])
+        };
+        Ok(Self(format!("s-{}", (0..RANDOM_LETTERS).map(letter).collect::<String>()).into()))
     }
 
     /// Wraps a text that a caller sent. Whether such a session exists is decided by the lookup.
@@ -106,6 +118,21 @@ pub fn fair_share(total: usize) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn session_ids_are_short_and_use_all_of_their_random_bits() {
+        let ids: Vec<SessionId> = (0..200).map(|_| SessionId::random().unwrap()).collect();
+        for id in &ids {
+            let random = id.as_str().strip_prefix("s-").unwrap();
+            assert!(random.len() == 26 && random.bytes().all(|byte| BASE32.contains(&byte)), "{id}");
+        }
+        // Two of the 130 bits of 26 letters are not random: the last letter has three bits.
+        for position in 2..28 {
+            let letters: std::collections::BTreeSet<u8> =
+                ids.iter().map(|id| id.as_str().as_bytes()[position]).collect();
+            assert!(letters.len() >= if position == 27 { 8 } else { 24 }, "{position}: {letters:?}");
+        }
+    }
 
     #[test]
     fn only_operator_sees_other_principals() {

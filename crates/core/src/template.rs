@@ -29,6 +29,16 @@ impl Language {
         }
     }
 
+    /// Finds a language by a name that its users also call it.
+    fn from_alias(name: &str) -> Option<Self> {
+        match name.to_ascii_lowercase().as_str() {
+            "python3" | "py" | "ipython" => Some(Self::Python),
+            "javascript" | "js" | "nodejs" | "node.js" => Some(Self::Node),
+            "sh" | "shell" => Some(Self::Bash),
+            _ => None,
+        }
+    }
+
     /// The program that the root file system of such a template must contain.
     pub fn interpreter(self) -> &'static str {
         match self {
@@ -123,13 +133,16 @@ impl Templates {
         Self(templates)
     }
 
-    /// Finds a template by name. `shell` is an alias of `bash`, unless a template has that name.
+    /// Finds a template by name. Surrounding white space and the case of letters do not matter, and other names of a
+    /// language (`python3`, `javascript`) stand for its template, unless a template has exactly that name.
     pub fn find(&self, name: &str) -> Result<&Template, UnknownTemplate> {
-        let by_name = |name: &str| self.iter().find(|template| &*template.name == name);
-        let by_alias = || if name == "shell" { by_name("bash") } else { None };
+        let exact = || self.iter().find(|template| &*template.name == name);
+        let similar = |name: &str| self.iter().find(|template| template.name.eq_ignore_ascii_case(name));
+        let by_alias = |name: &str| Language::from_alias(name).and_then(|language| similar(language.name()));
         let unknown =
             || UnknownTemplate { name: name.into(), known: join(self.iter().map(|template| &*template.name)) };
-        by_name(name).or_else(by_alias).ok_or_else(unknown)
+        let trimmed = name.trim();
+        exact().or_else(|| similar(trimmed)).or_else(|| by_alias(trimmed)).ok_or_else(unknown)
     }
 
     pub fn iter(&self) -> impl Iterator<Item = &Template> {
@@ -182,4 +195,32 @@ pub fn proxy_environment() -> impl Iterator<Item = (String, String)> {
     let direct = ["NO_PROXY", "no_proxy"].map(|name| (name.to_owned(), "localhost,127.0.0.1,::1".to_owned()));
     let node = ("NODE_USE_ENV_PROXY".to_owned(), "1".to_owned());
     proxies.map(|name| (name.to_owned(), url.clone())).into_iter().chain(direct).chain([node])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn other_names_of_a_language_find_its_template() {
+        let templates = Templates::default();
+        let found = |name: &str| templates.find(name).map(|template| template.name.to_string()).ok();
+        for (name, template) in [
+            ("python", "python"),
+            (" Python ", "python"),
+            ("python3", "python"),
+            ("JavaScript", "node"),
+            ("js", "node"),
+            ("nodejs", "node"),
+            ("sh", "bash"),
+            ("shell", "bash"),
+            ("DATA", "data"),
+        ] {
+            assert_eq!(found(name).as_deref(), Some(template), "{name}");
+        }
+        assert_eq!(found("ruby"), None);
+        let own = Template { name: "js".into(), ..Template::builtin(Language::Bash) };
+        let templates = Templates::new(vec![Template::builtin(Language::Node), own]);
+        assert_eq!(templates.find("js").unwrap().language, Language::Bash, "the exact name wins");
+    }
 }

@@ -1,25 +1,36 @@
-//! The built-in resources: outputs that were too long for their result, and the description of code mode.
+//! The built-in resources: outputs that were too long for their result, displayed items, files of sessions, and the
+//! description of code mode. A session and all that belongs to it can be read by its owner only.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use ringfence_core::hidden_text::escape_content;
 use ringfence_core::{Failure, Kind, Principal, SessionId};
-use ringfence_session::{FullOutput, Sessions};
+use ringfence_session::{FileRange, Sessions};
 use serde_json::{Value, json};
 
+use crate::authorize::Action;
 use crate::code::CAPABILITIES;
 use crate::content::ResourceContents;
+use crate::reply;
+use crate::session_uri::{self, PREFIX, Resource};
 use crate::tools::arguments;
 
-const PREFIX: &str = "ringfence://sessions/";
-
-/// The entry for outputs in `resources/templates/list`.
-pub(crate) fn output_template() -> Value {
-    json!({
-        "uriTemplate": format!("{PREFIX}{{session_id}}/outputs/{{number}}"),
-        "name": "output",
-        "description": "A long output in full, up to 8 MiB; results with dropped bytes name it.",
-    })
+/// The entries of `resources/templates/list` whose actions are allowed.
+pub(crate) fn templates(is_allowed: impl Fn(Action) -> bool) -> Vec<Value> {
+    let template = |path: &str, name: &str, description: &str| json!({"uriTemplate": format!("{PREFIX}{{session_id}}/{path}"), "name": name, "description": description});
+    let templates = [
+        (
+            Action::ReadOutput,
+            template(
+                "outputs/{number}",
+                "output",
+                "A long output in full, up to 8 MiB; results with dropped bytes name it.",
+            ),
+        ),
+        (Action::ReadOutput, template("displays/{call}/{index}", "display", "Data that code has displayed.")),
+        (Action::ReadFiles, template("files/{+path}", "file", "A file of a session, up to 16 MiB.")),
+    ];
+    templates.into_iter().filter(|(action, _)| is_allowed(*action)).map(|(_, template)| template).collect()
 }
 
 const CAPABILITIES_URI: &str = "resource://ringfence/capabilities";
@@ -36,29 +47,48 @@ pub(crate) fn capabilities() -> Value {
 
 /// Whether a URI belongs to this server, even if there is no such resource.
 pub(crate) fn is_builtin(uri: &str) -> bool {
-    uri.starts_with(PREFIX) || is_capabilities(uri)
+    uri.starts_with(PREFIX) || uri == CAPABILITIES_URI
 }
 
-pub(crate) fn is_capabilities(uri: &str) -> bool {
-    uri == CAPABILITIES_URI
-}
-
-/// The URI of an output.
-pub(crate) fn uri(session: &SessionId, whole: &FullOutput) -> String {
-    format!("{PREFIX}{session}/outputs/{}", whole.number)
+/// The action that reading a built-in resource needs.
+pub(crate) fn action(uri: &str) -> Action {
+    match session_uri::parse(uri) {
+        _ if uri == CAPABILITIES_URI => Action::RunCode,
+        Some((_, Resource::File(_))) => Action::ReadFiles,
+        _ => Action::ReadOutput,
+    }
 }
 
 /// Handles `resources/read` for a built-in resource.
 pub(crate) async fn read(sessions: &Sessions, principal: &Principal, uri: &str) -> Result<Value, Failure> {
-    if is_capabilities(uri) {
+    if uri == CAPABILITIES_URI {
         return Ok(read_result([ResourceContents::text(uri, "text/markdown", CAPABILITIES)]));
     }
-    let (session, number) = parse(uri).ok_or_else(|| {
+    let (session, resource) = session_uri::parse(uri).ok_or_else(|| {
         Failure::new(Kind::NotFound, "unknown resource")
             .hint("resources/templates/list lists the resources of this server")
     })?;
     let session = arguments::session_id(session.to_owned())?;
-    let (bytes, missing) = sessions.read_output(principal, &session, number).await?;
+    match resource {
+        Resource::Output(number) => read_output(sessions, principal, &session, number).await,
+        Resource::Display(id) => {
+            let (data, mime) = sessions.read_display(principal, &session, id).await?;
+            Ok(read_result([reply::display_contents(&session_uri::display(&session, id), &mime, &data)]))
+        }
+        Resource::File(path) => {
+            let file = sessions.read_file(principal, &session, &path, FileRange::default()).await?;
+            Ok(read_result([reply::file_contents(uri, file.bytes)]))
+        }
+    }
+}
+
+async fn read_output(
+    sessions: &Sessions,
+    principal: &Principal,
+    session: &SessionId,
+    number: u64,
+) -> Result<Value, Failure> {
+    let (bytes, missing) = sessions.read_output(principal, session, number).await?;
     let uri = format!("{PREFIX}{session}/outputs/{number}");
     let contents = match String::from_utf8(bytes) {
         // Written by a guest and read by a model, so hidden characters are shown. REST returns the bytes unchanged.
@@ -78,22 +108,4 @@ fn read_result(contents: impl IntoIterator<Item = ResourceContents>) -> Value {
     let mut result = json!({"resultType": "complete"});
     result["contents"] = Value::Array(contents);
     result
-}
-
-fn parse(uri: &str) -> Option<(&str, u64)> {
-    let (session, number) = uri.strip_prefix(PREFIX)?.split_once("/outputs/")?;
-    Some((session, number.parse().ok()?))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_uris_of_the_template_are_outputs() {
-        assert_eq!(parse("ringfence://sessions/session-1/outputs/3"), Some(("session-1", 3)));
-        for uri in ["", "file:///etc/passwd", "ringfence://sessions/x", "ringfence://sessions/x/outputs/-1"] {
-            assert_eq!(parse(uri), None, "{uri}");
-        }
-    }
 }

@@ -1,10 +1,9 @@
 //! Code mode: code in a session calls the tools of servers through the host.
 //!
 //! The code is not trusted: `authorize` decides about each of its requests. `run` runs code, `host_calls` handles its
-//! requests while it runs, and `caller_sessions` finds the session that `run_python` uses.
+//! requests while it runs.
 
 mod call_error;
-mod caller_sessions;
 mod host_calls;
 mod params;
 mod per_server_limit;
@@ -26,7 +25,6 @@ use tokio_util::task::TaskTracker;
 
 pub(crate) use search::FoundTool;
 
-use caller_sessions::CallerSessions;
 use per_server_limit::PerServerLimit;
 use preface::SavedTools;
 
@@ -48,7 +46,6 @@ struct Inner {
     sessions: Sessions,
     settings: CodeSettings,
     grants: Grants,
-    caller_sessions: CallerSessions,
     per_server_limit: PerServerLimit,
     saved_tools: SavedTools,
     tasks: TaskTracker,
@@ -59,7 +56,6 @@ struct Inner {
 pub(crate) struct Caller {
     pub(crate) principal: Principal,
     pub(crate) profile: Arc<Profile>,
-    pub(crate) profile_name: Arc<str>,
     pub(crate) authorizer: Authorizer,
     /// Handles questions about hosts while code runs.
     pub(crate) questions: Option<QuestionSender>,
@@ -79,7 +75,6 @@ impl CodeMode {
         Self(Arc::new(Inner {
             per_server_limit: PerServerLimit::new(settings.calls_per_server),
             grants: Grants::new(store.clone()),
-            caller_sessions: CallerSessions::new(store),
             saved_tools: SavedTools::default(),
             tasks: TaskTracker::new(),
             hosting,

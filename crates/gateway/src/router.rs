@@ -1,6 +1,7 @@
 //! Routes MCP requests: to the built-in tools, to code mode, or to the servers behind this one.
 
 mod builtin_tools;
+mod call_session;
 mod describe;
 mod questions;
 mod resources;
@@ -15,7 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ringfence_config::{CodeSettings, Scope};
-use ringfence_core::{Failure, Kind};
+use ringfence_core::{Failure, Kind, SessionId};
 use ringfence_entries::{Profile, ProfileMode};
 use ringfence_mcp::client::Context;
 use ringfence_mcp::clients::Clients;
@@ -29,6 +30,7 @@ use serde_json::{Value, json};
 use crate::authorize::{Action, Authorizer, Object, Subject};
 use crate::catalogue::{Route, View};
 use crate::code::{Caller, CodeMode};
+use crate::default_sessions::DefaultSessions;
 use crate::hosting::Hosting;
 use crate::relay::{Call, Deadline};
 use crate::{builtin_resources, tools};
@@ -64,9 +66,10 @@ pub struct Gateway {
     code_tools: Arc<[BuiltinTool]>,
     code: Option<CodeMode>,
     clients: Clients,
+    default_sessions: DefaultSessions,
     hosting: Option<Hosting>,
     profile: Arc<Profile>,
-    /// The key under which the view of the profile is cached.
+    /// The key of the cached view of the profile, and of default sessions.
     profile_name: Arc<str>,
     authorizer: Authorizer,
     running_calls: Arc<RunningCalls>,
@@ -97,6 +100,7 @@ impl Gateway {
             code_tools: Arc::new([]),
             code: None,
             clients: Clients::default(),
+            default_sessions: DefaultSessions::default(),
             hosting: None,
             profile: Arc::default(),
             profile_name: "".into(),
@@ -116,7 +120,8 @@ impl Gateway {
     #[must_use]
     pub fn with_hosting(self, hosting: Hosting) -> Self {
         let authorizer = self.authorizer.with_pins(Arc::clone(hosting.pins()));
-        Self { clients: hosting.clients().clone(), hosting: Some(hosting), authorizer, ..self }
+        let default_sessions = DefaultSessions::in_store(hosting.store().clone());
+        Self { clients: hosting.clients().clone(), default_sessions, hosting: Some(hosting), authorizer, ..self }
     }
 
     /// Lets code in the sandboxes call the servers.
@@ -152,7 +157,6 @@ impl Gateway {
         Caller {
             principal: context.principal.clone(),
             profile: Arc::clone(&self.profile),
-            profile_name: Arc::clone(&self.profile_name),
             authorizer: self.authorizer.clone(),
             questions: None,
         }
@@ -165,6 +169,11 @@ impl Gateway {
 
     pub(crate) fn hosting(&self) -> Option<&Hosting> {
         self.hosting.as_ref()
+    }
+
+    /// The default sessions of connections with a name.
+    pub async fn sessions_of_named_connections(&self) -> Vec<SessionId> {
+        self.default_sessions.of_named_connections().await
     }
 
     /// Waits a limited time for tool calls of code that are in progress.
@@ -297,8 +306,9 @@ impl Gateway {
                 json!({"resources": resources})
             }
             _ => {
-                let is_offered = self.has_builtin_tools() && self.authorizer.allows_action(Action::ReadOutput);
-                let builtin = is_offered.then(builtin_resources::output_template);
+                let builtin = builtin_resources::templates(|action| {
+                    self.has_builtin_tools() && self.authorizer.allows_action(action)
+                });
                 let templates: Vec<Value> = builtin.into_iter().chain(of_servers(|view| &view.templates)).collect();
                 json!({"resourceTemplates": templates})
             }

@@ -33,6 +33,9 @@ pub(crate) fn action(tool: &str) -> Option<Action> {
     })
 }
 
+/// The description of `session_id`. Calls without it need none: results say when an id must be passed.
+const SESSION_ID: &str = "\"new\" for another session";
+
 /// The encodings of file contents.
 pub(crate) const ENCODINGS: [&str; 2] = ["utf-8", "base64"];
 
@@ -46,19 +49,19 @@ pub(crate) const MAX_FOUND_TOOLS: usize = 20;
 pub fn code_mode_tools(network: &str) -> Vec<Value> {
     let run_python = tool(
         RUN_PYTHON,
-        &with_network(
-            "Run Python in your own sandbox, which keeps variables, functions and imports from call to call; top-level \
-         await works. MCP servers named in `servers` have async functions: `await \
-         mcp_<server>.<tool>(arg=...)`, with plain Python as result; asyncio.gather runs calls at once. Find tools with \
-         search_tools, or in the code: `import mcp.runtime; mcp.runtime.search_tool_docs_sync(query)`. Print what you want \
-         to see. More: resource://ringfence/capabilities",
-            network,
+        &format!(
+            "Run Python in your own sandbox, which keeps variables and imports from call to call; top-level await works. \
+             MCP servers named in `servers` have async functions: `await mcp_<server>.<tool>(arg=...)`, with plain \
+             Python as result; asyncio.gather runs calls at once. Find tools with search_tools, or in the code: \
+             `import mcp.runtime; mcp.runtime.search_tool_docs_sync(query)`. Print what you want to see. {network} \
+             More: resource://ringfence/capabilities"
         ),
         input_schema(
             json!({
-                "code": {"type": "string", "minLength": 1},
-                "servers": {"type": "array", "items": {"type": "string"}, "description": "usable in later calls too"},
-                "timeout": {"type": "integer", "minimum": 1, "description": "seconds; 30 by default"},
+                "code": {"type": "string"},
+                "servers": {"type": "array", "items": {"type": "string"}, "description": "stay for later calls"},
+                "session_id": {"type": "string", "description": SESSION_ID},
+                "timeout": {"type": "number", "description": "seconds"},
             }),
             &["code"],
         ),
@@ -68,13 +71,7 @@ pub fn code_mode_tools(network: &str) -> Vec<Value> {
     let search_tools = tool(
         SEARCH_TOOLS,
         "Find tools of all MCP servers by what they do.",
-        input_schema(
-            json!({
-                "query": {"type": "string", "minLength": 1},
-                "limit": {"type": "integer", "minimum": 1, "maximum": MAX_FOUND_TOOLS, "description": "5 by default"},
-            }),
-            &["query"],
-        ),
+        input_schema(json!({"query": {"type": "string"}, "limit": {"type": "integer"}}), &["query"]),
         None,
         read_hints(),
     );
@@ -82,21 +79,18 @@ pub fn code_mode_tools(network: &str) -> Vec<Value> {
 }
 
 /// The tools for sessions, in the order in which they are listed.
-pub(crate) fn session_tools(choice: &SessionOptions) -> Vec<Value> {
+pub fn session_tools(choice: &SessionOptions) -> Vec<Value> {
     vec![
         tool(
             EXECUTE_CODE,
-            &with_network(
-                "Run code in a sandbox; variables and files stay for the next call with its session_id.",
-                &choice.network,
-            ),
+            &execute_code_description(choice),
             code_input_schema(choice),
             Some(run_output_schema()),
             run_hints(),
         ),
         tool(
             EXECUTE_COMMAND,
-            &with_network("Run a shell command in a sandbox, with pipes and redirections.", &choice.network),
+            "Run a shell command in such a sandbox, with pipes and redirections.",
             run_input_schema("command", choice),
             Some(run_output_schema()),
             run_hints(),
@@ -105,14 +99,14 @@ pub(crate) fn session_tools(choice: &SessionOptions) -> Vec<Value> {
             GET_SESSIONS,
             "List your live sessions, or one.",
             input_schema(json!({"session_id": {"type": "string"}}), &[]),
-            Some(object_schema(json!({"sessions": {"type": "array", "items": {"type": "object"}}}), &["sessions"])),
+            Some(output_schema(json!({"sessions": {"type": "array", "items": {"type": "object"}}}), &["sessions"])),
             read_hints(),
         ),
         tool(
             STOP_SESSION,
             "End a session and free its resources.",
             input_schema(json!({"session_id": {"type": "string"}}), &["session_id"]),
-            Some(object_schema(
+            Some(output_schema(
                 json!({"session_id": {"type": "string"}, "was_running": {"type": "boolean"}}),
                 &["session_id", "was_running"],
             )),
@@ -122,28 +116,31 @@ pub(crate) fn session_tools(choice: &SessionOptions) -> Vec<Value> {
             GET_VOLUME_PATH,
             "List host directories shared with sandboxes.",
             input_schema(json!({}), &[]),
-            Some(object_schema(json!({"volumes": {"type": "array", "items": {"type": "object"}}}), &["volumes"])),
+            Some(output_schema(json!({"volumes": {"type": "array", "items": {"type": "object"}}}), &["volumes"])),
             read_hints(),
         ),
         tool(
             READ_FILE,
-            "Read a file of a session.",
+            "Read a file of a session; a picture is returned as an image.",
             file_input_schema(
                 json!({
-                    "offset": {"type": "integer", "minimum": 0, "description": "bytes"},
-                    "length": {"type": "integer", "minimum": 1, "description": "bytes"},
+                    "offset": {"type": "integer", "description": "bytes"},
+                    "length": {"type": "integer", "description": "bytes"},
                 }),
-                &["session_id", "path"],
+                &["path"],
             ),
-            Some(object_schema(
+            Some(output_schema(
                 json!({
                     "path": {"type": "string"},
                     "size": {"type": "integer"},
                     "offset": {"type": "integer"},
-                    "encoding": {"enum": ENCODINGS},
+                    "encoding": {"type": "string", "enum": ENCODINGS},
                     "content": {"type": "string"},
+                    "mime_type": {"type": "string"},
+                    "truncated": {"type": "boolean"},
+                    "resource": {"type": "string"},
                 }),
-                &["path", "size", "encoding", "content"],
+                &["path", "size"],
             )),
             read_hints(),
         ),
@@ -153,18 +150,18 @@ pub(crate) fn session_tools(choice: &SessionOptions) -> Vec<Value> {
             file_input_schema(
                 json!({
                     "content": {"type": "string"},
-                    "encoding": {"enum": ENCODINGS, "description": "of content; utf-8 by default"},
+                    "encoding": {"type": "string", "enum": ENCODINGS, "description": "of content; utf-8 by default"},
                 }),
-                &["session_id", "path", "content"],
+                &["path", "content"],
             ),
-            Some(object_schema(json!({"path": {"type": "string"}, "size": {"type": "integer"}}), &["path", "size"])),
+            Some(output_schema(json!({"path": {"type": "string"}, "size": {"type": "integer"}}), &["path", "size"])),
             write_hints(),
         ),
         tool(
             LIST_FILES,
             "List a directory of a session.",
-            file_input_schema(json!({}), &["session_id"]),
-            Some(object_schema(
+            file_input_schema(json!({}), &[]),
+            Some(output_schema(
                 json!({
                     "path": {"type": "string"},
                     "entries": {"type": "array", "items": {"type": "object"}},
@@ -176,6 +173,18 @@ pub(crate) fn session_tools(choice: &SessionOptions) -> Vec<Value> {
             read_hints(),
         ),
     ]
+}
+
+/// States at once what sessions have and lack, so that a model does not find out by trial.
+fn execute_code_description(choice: &SessionOptions) -> String {
+    let packages = if choice.packages.is_empty() { String::new() } else { format!(" ({})", choice.packages) };
+    format!(
+        "Run code in a Linux sandbox: {}, by template. Variables, imports and files in /workspace stay for later calls in \
+         its session. The value of the last expression is returned, and displayed images as images; top-level await \
+         works. Templates have only standard libraries{packages}. {} No root, no keyboard input, no screen. Files of the \
+         user are not there until you write them.",
+        choice.languages, choice.network
+    )
 }
 
 fn tool(
@@ -194,11 +203,6 @@ fn tool(
     tool
 }
 
-/// Adds what sessions may reach to a description.
-fn with_network(description: &str, network: &str) -> String {
-    if network.is_empty() { description.to_owned() } else { format!("{description} {network}") }
-}
-
 /// Hints for tools that run code. They promise nothing, because code may write to shared volumes and reach the network
 /// where the configuration allows it.
 fn run_hints() -> Value {
@@ -214,12 +218,13 @@ fn write_hints() -> Value {
 }
 
 fn run_input_schema(field: &str, choice: &SessionOptions) -> Map<String, Value> {
+    let default = |name: &str| format!("{name} by default");
     let properties = json!({
-        field: {"type": "string", "minLength": 1},
-        "template": {"type": "string", "description": choice.templates},
-        "flavor": {"type": "string", "description": choice.flavors},
-        "session_id": {"type": "string", "description": "omit for a new session"},
-        "timeout": {"type": "number", "exclusiveMinimum": 0, "description": "seconds"},
+        field: {"type": "string"},
+        "template": {"type": "string", "enum": choice.templates, "description": default(&choice.default_template)},
+        "flavor": {"type": "string", "enum": choice.flavors, "description": default(&choice.default_flavor)},
+        "session_id": {"type": "string", "description": SESSION_ID},
+        "timeout": {"type": "number", "description": "seconds"},
     });
     input_schema(properties, &[field])
 }
@@ -227,7 +232,6 @@ fn run_input_schema(field: &str, choice: &SessionOptions) -> Map<String, Value> 
 fn code_input_schema(choice: &SessionOptions) -> Map<String, Value> {
     let mut schema = run_input_schema("code", choice);
     if let Some(properties) = schema.get_mut("properties").and_then(Value::as_object_mut) {
-        properties["template"]["description"] = json!(choice.templates_with_packages);
         let servers = json!({"type": "array", "items": {"type": "string"}, "description": "MCP servers for the code"});
         properties.insert("servers".into(), servers);
     }
@@ -246,8 +250,8 @@ fn run_output_schema() -> Map<String, Value> {
         "session_created": {"type": "boolean"},
         "status": {"enum": ["ok", "error", "timed_out", "cancelled", "killed"]},
         "exit_code": {"type": ["integer", "null"]},
-        "stdout": {"type": "string"},
-        "stderr": {"type": "string"},
+        "stdout": {"type": ["string", "null"]},
+        "stderr": {"type": ["string", "null"]},
         "result": {"type": ["string", "null"]},
         "duration_ms": {"type": "integer"},
         "truncated": {"type": "boolean"},
@@ -255,8 +259,10 @@ fn run_output_schema() -> Map<String, Value> {
         "notices": {"type": "array", "items": {"type": "string"}},
         "stdout_resource": {"type": "string"},
         "stderr_resource": {"type": "string"},
+        "result_resource": {"type": "string"},
+        "error_resource": {"type": "string"},
     });
-    object_schema(
+    output_schema(
         properties,
         &[
             "session_id",
@@ -272,9 +278,17 @@ fn run_output_schema() -> Map<String, Value> {
     )
 }
 
+/// A schema with only those keywords that every converter of client libraries accepts: the strict mode of OpenAI adds
+/// `additionalProperties` itself, and the library for Gemini fails at `"additionalProperties": false`.
 fn input_schema(properties: Value, required: &[&str]) -> Map<String, Value> {
-    let mut schema = object_schema(properties, required);
-    schema.insert("additionalProperties".into(), false.into());
+    object_schema(properties, required)
+}
+
+/// The schema of `structuredContent`, which has the fields of a failure instead if the tool failed: some clients check it
+/// even then.
+fn output_schema(properties: Value, required: &[&str]) -> Map<String, Value> {
+    let mut schema = object_schema(properties, &[]);
+    schema.insert("anyOf".into(), json!([{"required": required}, {"required": ["error_code", "message"]}]));
     schema
 }
 
@@ -297,9 +311,12 @@ mod tests {
 
     fn choice() -> SessionOptions {
         SessionOptions {
-            templates: "python (default), node, bash, data".into(),
-            templates_with_packages: "python (default), node, bash, data (numpy pandas)".into(),
-            flavors: "small (default), medium, large".into(),
+            templates: ["python", "node", "bash", "data"].map(Into::into).into(),
+            default_template: "python".into(),
+            languages: "Python, JavaScript (Node.js), bash".into(),
+            packages: "data has numpy pandas matplotlib pillow requests openpyxl".into(),
+            flavors: ["small", "medium", "large"].map(Into::into).into(),
+            default_flavor: "small".into(),
             network: NETWORK.into(),
         }
     }
@@ -317,12 +334,32 @@ mod tests {
     #[test]
     fn session_tools_list_is_small() {
         let bytes = serde_json::to_string(&session_tools(&choice())).unwrap().len();
-        assert!(bytes < 6144, "{bytes} bytes");
+        assert!(bytes < 6656, "{bytes} bytes");
     }
 
     #[test]
     fn code_mode_tools_list() {
         insta::assert_json_snapshot!(code_mode_tools(NETWORK));
+    }
+
+    /// The rules were found with google-genai 2.34 (which fails at a boolean `additionalProperties`), google-adk 2.13 and
+    /// openai-agents 0.24, which adds `additionalProperties` and makes all properties required.
+    #[test]
+    fn input_schemas_have_only_keywords_that_all_converters_accept() {
+        for tool in session_tools(&choice()).into_iter().chain(code_mode_tools(NETWORK)) {
+            let schema = tool["inputSchema"].as_object().unwrap();
+            assert!(schema.keys().all(|key| ["type", "properties", "required"].contains(&key.as_str())), "{schema:?}");
+            assert_eq!(schema["type"], "object");
+            for (name, property) in schema["properties"].as_object().unwrap() {
+                let property = property.as_object().unwrap();
+                let known = ["type", "description", "enum", "items"];
+                assert!(property.keys().all(|key| known.contains(&key.as_str())), "{name}: {property:?}");
+                assert!(property["type"].is_string(), "{name}: {property:?}");
+                assert_eq!(property["type"] == "array", property.contains_key("items"), "{name}");
+                let choices = property.get("enum").and_then(Value::as_array);
+                assert!(choices.is_none_or(|choices| !choices.is_empty() && choices.iter().all(Value::is_string)));
+            }
+        }
     }
 
     #[test]

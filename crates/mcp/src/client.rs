@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
+use crate::connection::Connection;
 use crate::era::Era;
 use crate::replay::Replays;
 use crate::rpc::{Id, Outcome, RpcError};
@@ -63,8 +64,13 @@ pub struct Context {
     pub capabilities: Arc<Value>,
     pub sink: MessageSink,
     pub client: Option<Arc<Client>>,
+    /// None if the request belongs to no connection.
+    pub connection: Option<Connection>,
     pub cancel: CancellationToken,
     pub request: Id,
+    /// Whether the client has declared a protocol version: with `initialize`, in a header or in `_meta`. Plain requests
+    /// of programs that know JSON-RPC but not MCP declare none.
+    pub declares_version: bool,
 }
 
 impl MessageSink {
@@ -107,6 +113,11 @@ impl Client {
         let mut state = self.state.lock();
         state.capabilities = Arc::new(capabilities);
         state.version = version;
+    }
+
+    /// Whether the client has sent `initialize`.
+    pub(crate) fn is_initialized(&self) -> bool {
+        !self.state.lock().version.is_empty()
     }
 
     /// The event streams that the client may resume.

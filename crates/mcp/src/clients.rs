@@ -39,9 +39,7 @@ struct Entry {
 impl Clients {
     /// Returns the client with this id, which is added if it is not known.
     pub fn find(&self, principal: &Principal, id: &str) -> Option<Arc<Client>> {
-        if id.len() > MAX_ID_BYTES {
-            return None;
-        }
+        let id = Self::known_length(id)?;
         let live = &mut self.0.lock().live;
         let entry = live
             .entry((principal.clone(), id.to_owned()))
@@ -52,6 +50,11 @@ impl Clients {
             forget_one(live);
         }
         Some(client)
+    }
+
+    /// Returns the id if it is not longer than the id of any client.
+    pub(crate) fn known_length(id: &str) -> Option<&str> {
+        (id.len() <= MAX_ID_BYTES).then_some(id)
     }
 
     /// Ends an MCP session. Returns false if there was none.

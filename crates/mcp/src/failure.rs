@@ -67,6 +67,14 @@ pub fn render(failure: Failure) -> RpcError {
     RpcError { is_busy: failure.kind == Kind::Busy, ..error }
 }
 
+/// Renders a failure as the fields of a tool result: those in the data of a JSON-RPC error, and the message.
+pub fn tool_result_fields(failure: Failure) -> Value {
+    let failure = without_internals(failure);
+    let mut fields = fields(&failure);
+    fields["message"] = failure.message.into();
+    fields
+}
+
 /// Renders a failure for HTTP: the status, and a body with the same fields.
 pub fn render_http(failure: Failure) -> (StatusCode, Value) {
     let status = match failure.kind {
@@ -153,6 +161,8 @@ mod tests {
     fn internal_details_are_not_rendered() {
         let mut error = render(Failure::new(Kind::Internal, "open /srv/secret").hint("x").with("path", "/srv/secret"));
         assert!(!serde_json::to_string(&error).unwrap().contains("secret"));
+        let fields = tool_result_fields(Failure::new(Kind::Internal, "open /srv/secret").with("path", "/srv/secret"));
+        assert!(!fields.to_string().contains("secret") && fields["context"]["incident_id"].is_string());
         error.data.as_mut().unwrap()["context"]["incident_id"] = "[incident]".into();
         insta::assert_json_snapshot!(error);
     }

@@ -6,6 +6,7 @@
 
 pub mod client;
 pub mod clients;
+pub mod connection;
 pub mod era;
 pub mod failure;
 pub mod fair_pool;

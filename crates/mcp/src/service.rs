@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use crate::client::Context;
 use crate::clients::Clients;
+use crate::connection::Connection;
 use crate::rpc::Outcome;
 
 /// The MCP server that a transport serves. Clones share their state.
@@ -31,6 +32,9 @@ pub trait Service: Clone + Send + Sync + 'static {
 
     /// The clients that opened an MCP session with `initialize`.
     fn clients(&self) -> &Clients;
+
+    /// Releases what the service has bound to a connection that its client has ended.
+    fn connection_ended(&self, principal: &Principal, connection: &Connection) -> impl Future<Output = ()> + Send;
 
     /// Maximum duration of one request.
     fn request_timeout(&self) -> Duration;

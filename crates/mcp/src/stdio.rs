@@ -11,6 +11,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::client::{Client, Context, MAX_QUEUED_MESSAGES, MessageSink};
+use crate::connection::{self, ConnectionName};
 use crate::era::{CAPABILITIES_KEY, Era, SUBSCRIBE_METHOD};
 use crate::in_flight::{InFlight, Key};
 use crate::rpc::{Id, MAX_MESSAGE_BYTES, Message, Payload, RpcError};
@@ -29,11 +30,18 @@ const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(10);
 /// The id of the only client of this transport.
 const CLIENT: &str = "stdio";
 
-/// Serves a client until the end of the input. The caller ends the sessions, because others may use them.
+/// Serves a client until the end of the input. The caller ends the sessions, because others may use them. With a name,
+/// the requests belong to the connection of that name.
 ///
 /// Requests over `max_requests` are refused. They cannot wait unread: a message behind them may be the response that
 /// the requests in progress wait for.
-pub async fn serve<S, I, O>(service: S, max_requests: usize, input: I, output: O) -> Result<(), StdioError>
+pub async fn serve<S, I, O>(
+    service: S,
+    name: Option<ConnectionName>,
+    max_requests: usize,
+    input: I,
+    output: O,
+) -> Result<(), StdioError>
 where
     S: Service,
     I: AsyncRead + Send + Unpin + 'static,
@@ -49,6 +57,7 @@ where
     let connection = Connection {
         service,
         client,
+        identity: name.map_or(connection::Connection::Stdio, connection::Connection::Named),
         in_flight: InFlight::default(),
         requests: Arc::new(Semaphore::new(max_requests.min(Semaphore::MAX_PERMITS))),
         sender,
@@ -90,6 +99,7 @@ async fn write<O: AsyncWrite + Unpin>(mut messages: mpsc::Receiver<Value>, mut o
 struct Connection<S> {
     service: S,
     client: Arc<Client>,
+    identity: connection::Connection,
     in_flight: InFlight,
     requests: Arc<Semaphore>,
     sender: mpsc::Sender<Value>,
@@ -229,8 +239,10 @@ impl<S: Service> Connection<S> {
             capabilities,
             sink: MessageSink::from_sender(self.sender.clone()),
             client: Some(Arc::clone(&self.client)),
+            connection: Some(self.identity.clone()),
             cancel: if method == SUBSCRIBE_METHOD { &self.input_open } else { &self.ended }.child_token(),
             request: id.clone(),
+            declares_version: self.client.is_initialized() || era::declared_version(&params).is_some(),
         };
         let ticket = self.in_flight.enter(Some(key(id.clone())));
         let service = self.service.clone();

@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use crate::host_calls::{CallNote, HostCalls};
 use crate::network::QuestionSender;
-use crate::outputs::Output;
+use crate::outputs::{Output, RetainedOutputs};
 
 /// Code to run in a session.
 #[derive(Debug, Clone)]
@@ -38,14 +38,18 @@ pub struct CommandRequest {
     pub questions: Option<QuestionSender>,
 }
 
-/// The templates and flavors that callers may request, as text.
+/// The templates and flavors that callers may request and that this host can start.
 #[derive(Debug, Clone, Default)]
 pub struct SessionOptions {
-    pub templates: String,
-    /// The same, with the packages that a template has.
-    pub templates_with_packages: String,
-    pub flavors: String,
-    /// The network of sessions of the default template, as one short sentence; empty if they have none.
+    pub templates: Vec<String>,
+    pub default_template: String,
+    /// The languages of the templates, as text.
+    pub languages: String,
+    /// The packages of those templates that have any, as text.
+    pub packages: String,
+    pub flavors: Vec<String>,
+    pub default_flavor: String,
+    /// The network of sessions of the default template, as one short sentence.
     pub network: String,
 }
 
@@ -93,6 +97,8 @@ pub struct CallResult {
     pub notices: Vec<String>,
     /// Host calls that had no response when the code ended.
     pub open_calls: Vec<Arc<CallNote>>,
+    /// Stores what is too long for a response, until the session ends.
+    pub retained: Arc<RetainedOutputs>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]

@@ -24,7 +24,7 @@ pub use api::{
 };
 pub use host_calls::{CallNote, HostCall, HostCallEvent, HostCalls, MAX_OPEN_CALLS, Responder};
 pub use network::QuestionSender;
-pub use outputs::{FullOutput, MAX_FULL_OUTPUT_BYTES, Output};
+pub use outputs::{DisplayId, FullOutput, MAX_FULL_OUTPUT_BYTES, Output, RetainedOutputs};
 pub use ringfence_backend::{Input, LineTooLong, Lines, MAX_LINE_BYTES, ProcessInfo, ProcessRequest, ProcessStatus};
 pub use ringfence_guest::{CellError, DisplayItem, HostResponse, JsonBytes, is_json};
 pub use session::LogEntry;

@@ -4,8 +4,7 @@ mod capture;
 mod full_output;
 
 pub(crate) use capture::{CallOutput, ProcessCapture};
-pub(crate) use full_output::RetainedOutputs;
-pub use full_output::{FullOutput, MAX_FULL_OUTPUT_BYTES};
+pub use full_output::{DisplayId, FullOutput, MAX_FULL_OUTPUT_BYTES, RetainedOutputs};
 
 /// The output of one stream: all of it, or its start and its end.
 #[derive(Debug, Clone, Default)]

@@ -41,6 +41,11 @@ use crate::state::{EndReason, State, UseGuard};
 use health::SandboxFailure;
 use request_checks::SessionRequest;
 
+/// Maximum time for calls in sessions that are left to the next server to end.
+const LEAVE_TIMEOUT: Duration = Duration::from_secs(3);
+
+const IDLE_POLL_INTERVAL: Duration = Duration::from_millis(10);
+
 pub use files::{Directory, FileContent, FileRange, FileWritten, MAX_FILE_BYTES, MAX_LISTED_ENTRIES};
 pub use processes::{Attachment, ProcessEnd};
 
@@ -83,7 +88,7 @@ impl Sessions {
     ) -> Result<Self, StoreError> {
         let persistence = Persistence {
             directory,
-            scope_tag: settings.scope.as_ref().map(|scope| scope.tag.clone()),
+            scope_tag: settings.adoption_tag(),
             supervisor: SupervisorId::of_this_process(),
             lease: settings.lease,
         };
@@ -119,10 +124,32 @@ impl Sessions {
         template: Option<String>,
         flavor: Option<String>,
     ) -> Result<SessionInfo, Failure> {
-        let request = SessionRequest { template, flavor, session_id: None, timeout: None };
-        let created = self.create(principal, &request, InterpreterNeed::MaybeLater).await;
-        let (_, handle, _guard) = created.map_err(|failure| self.refused(principal, None, failure))?;
+        let handle = self.create_for(principal, template, flavor, InterpreterNeed::MaybeLater).await?;
         Ok(handle.describe(&self.0.settings))
+    }
+
+    /// Creates a session in which code will run immediately.
+    pub async fn create_session_for_code(
+        &self,
+        principal: &Principal,
+        template: Option<String>,
+        flavor: Option<String>,
+    ) -> Result<SessionId, Failure> {
+        let handle = self.create_for(principal, template, flavor, InterpreterNeed::Immediately).await?;
+        Ok(handle.descriptor.id.clone())
+    }
+
+    async fn create_for(
+        &self,
+        principal: &Principal,
+        template: Option<String>,
+        flavor: Option<String>,
+        need: InterpreterNeed,
+    ) -> Result<SessionHandle, Failure> {
+        let request = SessionRequest { template, flavor, session_id: None, timeout: None };
+        let created = self.create(principal, &request, need).await;
+        let (_, handle, _guard) = created.map_err(|failure| self.refused(principal, None, failure))?;
+        Ok(handle)
     }
 
     /// Runs code in a session, which is created if none is named.
@@ -177,6 +204,13 @@ impl Sessions {
         language.ok_or_else(|| self.refused(principal, Some(id), Failure::session_not_found(id)))
     }
 
+    /// The full name of this template, or of the default one.
+    pub fn template_name(&self, template: Option<&str>) -> Result<String, Failure> {
+        let settings = &self.0.settings;
+        let found = settings.templates.find(template.unwrap_or(&settings.default_template));
+        found.map(|template| template.name.to_string()).map_err(|error| request_checks::unknown_name(&error))
+    }
+
     /// The language of sessions with this template, or with the default one.
     pub fn template_language(&self, template: Option<&str>) -> Result<Language, Failure> {
         let settings = &self.0.settings;
@@ -229,13 +263,33 @@ impl Sessions {
 
     /// Ends all sessions.
     pub async fn shut_down(&self) {
+        self.shut_down_except(&[]).await;
+    }
+
+    /// Ends all sessions but these, which are left to the next server as if this one were killed.
+    pub async fn shut_down_except(&self, left: &[SessionId]) {
+        let left: Vec<SessionHandle> = left.iter().filter_map(|id| self.live().get(id).cloned()).collect();
+        // A call that was cancelled ends without a loss if it gets some time.
+        let all_idle = async {
+            while left.iter().any(|handle| handle.state.is_in_use()) {
+                tokio::time::sleep(IDLE_POLL_INTERVAL).await;
+            }
+        };
+        let _ = tokio::time::timeout(LEAVE_TIMEOUT, all_idle).await;
         self.0.tasks.close();
+        for handle in &left {
+            handle.state.leave();
+        }
         for handle in self.live().values() {
             handle.state.end(EndReason::ShutDown);
         }
         self.0.tasks.wait().await;
         self.0.pool.end().await;
-        self.0.backend.end().await;
+        // Ending the backend would end the instances that are left. Its launchers end by themselves, or wait for the next
+        // server, when this process ends.
+        if left.is_empty() {
+            self.0.backend.end().await;
+        }
     }
 
     async fn call(
@@ -295,6 +349,7 @@ impl Sessions {
             duration: start.elapsed(),
             notices,
             open_calls: outcome.open_calls,
+            retained: Arc::clone(&handle.outputs),
         })
     }
 

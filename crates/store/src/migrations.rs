@@ -10,7 +10,7 @@ use crate::damage::malformed;
 use crate::error::StoreError;
 
 /// One migration from each format to the next. Released migrations never change; new ones are appended.
-pub(crate) const MIGRATIONS: [&str; 4] = [
+pub(crate) const MIGRATIONS: [&str; 5] = [
     "
     CREATE TABLE sessions (
         id TEXT PRIMARY KEY,
@@ -114,13 +114,28 @@ pub(crate) const MIGRATIONS: [&str; 4] = [
         DELETE FROM session_rules WHERE session = OLD.id;
     END;
 ",
+    // The sessions of calls that name none, by connection. `code_sessions` is unused from here on. It remains, because
+    // servers of earlier versions may still be running when a newer program opens the database.
+    "
+    CREATE TABLE default_sessions (
+        session TEXT PRIMARY KEY,
+        principal TEXT NOT NULL,
+        profile TEXT NOT NULL,
+        connection TEXT NOT NULL
+    ) STRICT;
+    CREATE INDEX default_sessions_of_connection ON default_sessions (principal, connection);
+    CREATE TRIGGER default_session_deleted AFTER DELETE ON sessions BEGIN
+        DELETE FROM default_sessions WHERE session = OLD.id;
+    END;
+",
 ];
 
 /// Tables of the current format.
-pub(crate) const TABLES: [&str; 12] = [
+pub(crate) const TABLES: [&str; 13] = [
     "audit",
     "catalogues",
     "code_sessions",
+    "default_sessions",
     "deleted_tools",
     "memories",
     "pins",

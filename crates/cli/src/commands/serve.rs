@@ -7,6 +7,7 @@ pub(super) mod log;
 mod operator_socket;
 mod readiness;
 mod scope;
+mod session_name;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -16,6 +17,7 @@ use ringfence_config::{Configuration, ProtectedPaths, cache_directory};
 use ringfence_core::Volume;
 use ringfence_egress::GuestFiles;
 use ringfence_gateway::Gateway;
+use ringfence_mcp::connection::ConnectionName;
 use ringfence_mcp::stdio;
 use ringfence_servers::guest_writable;
 use ringfence_servers::import::client_files;
@@ -67,12 +69,19 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
         |protected, run_scope| run_scope.protect_file(protected),
     )?;
     check_volumes(&settings.volumes)?;
+    let settings = match &arguments.session {
+        Some(name) => settings.with_process_name(name.as_str()),
+        None => settings,
+    };
     let settings = protect(settings, &protected)?.with_unpacked_images(cache_directory().as_deref())?;
     let secrets = configuration.secrets()?;
     let directory = configuration.state_directory()?;
     let store = Store::open(&directory)?;
     for report in damage_reports(&directory) {
         tracing::error!("{}; {}", report.message(), report.hint());
+    }
+    if let (Some(name), Some(tag)) = (&arguments.session, settings.adoption_tag()) {
+        session_name::claim(&directory, name, &tag)?;
     }
     let launchers = directory.join("launchers");
     std::fs::create_dir_all(&launchers).map_err(failed)?;
@@ -107,9 +116,14 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
             None => gateway,
         };
         let _scope_file = run_scope.and_then(RunScope::remove_on_drop);
-        let served =
-            serve(http, configuration.server.max_concurrent_requests, &directory, gateway.clone(), readiness).await;
-        tokio::join!(hosting.shut_down(), sessions.shut_down());
+        let max_requests = configuration.server.max_concurrent_requests;
+        let name = arguments.session.clone();
+        let served = serve((http, name), max_requests, &directory, gateway.clone(), readiness).await;
+        let left = match &arguments.session {
+            Some(_) => gateway.sessions_of_named_connections().await,
+            None => Vec::new(),
+        };
+        tokio::join!(hosting.shut_down(), sessions.shut_down_except(&left));
         gateway.finish_calls().await;
         store.close().await;
         served.map(|()| ExitCode::SUCCESS)
@@ -150,7 +164,7 @@ fn forbid_core_dumps() {
 }
 
 async fn serve(
-    http: Option<Http>,
+    (http, name): (Option<Http>, Option<ConnectionName>),
     max_requests: usize,
     state: &Path,
     gateway: Gateway,
@@ -165,7 +179,7 @@ async fn serve(
         None => {
             let wait_until_ready = tokio::spawn(readiness.wait("over stdio".into()));
             let served = tokio::select! {
-                served = stdio::serve(gateway, max_requests, tokio::io::stdin(), tokio::io::stdout()) => served.map_err(|error| Failure::new("the stdio server failed").caused_by(&error)),
+                served = stdio::serve(gateway, name, max_requests, tokio::io::stdin(), tokio::io::stdout()) => served.map_err(|error| Failure::new("the stdio server failed").caused_by(&error)),
                 () = shutdown.cancelled() => Ok(()),
             };
             wait_until_ready.abort();

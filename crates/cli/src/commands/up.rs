@@ -48,7 +48,7 @@ use log::Log;
 /// All options of `serve` except --stdio are accepted too.
 #[derive(Args)]
 #[group(skip)]
-#[command(mut_arg("stdio", |argument| argument.hide(true)))]
+#[command(mut_arg("stdio", |argument| argument.hide(true)), mut_arg("session", |argument| argument.hide(true)))]
 pub(crate) struct Arguments {
     /// Maximum number of restarts before the supervisor gives up
     #[arg(long, value_name = "COUNT", default_value_t = 20)]

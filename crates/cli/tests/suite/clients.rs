@@ -17,6 +17,7 @@ image: image/png
 late: true timed_out
 after: 41
 command: 42 3
+refused: true validation_error true
 stopped: true
 ";
 

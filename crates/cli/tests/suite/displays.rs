@@ -3,11 +3,11 @@
 use ringfence_testkit::Server;
 use serde_json::{Value, json};
 
-/// Runs code that displays something. Returns the content blocks before the status block, which the host adds.
+/// Runs code that displays something. Returns the content blocks after the first one, which ends with the status.
 fn displayed(server: &Server, template: &str, code: &str) -> Vec<Value> {
     let response = server.call("execute_code", &json!({"code": code, "template": template}));
     let content = response["result"]["content"].as_array().unwrap_or_else(|| panic!("{code}: {response}"));
-    let (status, blocks) = content.split_last().expect("status block");
+    let (status, blocks) = content.split_first().expect("status block");
     assert!(status["text"].as_str().is_some_and(|text| text.starts_with("[ok")), "{code}: {response}");
     blocks.to_vec()
 }
@@ -60,4 +60,22 @@ fn each_display_of_a_session_has_a_unique_uri() {
     let (first_uris, second_uris) = (uris(&first), uris(&second));
     assert_eq!((first_uris.len(), second_uris.len()), (1, 1), "{first_uris:?} {second_uris:?}");
     assert_ne!(first_uris, second_uris);
+    for uri in [&first_uris[0], &second_uris[0]] {
+        let read = server.request("resources/read", &json!({"uri": uri}));
+        let contents = &read["result"]["contents"][0];
+        assert_eq!((&contents["text"], &contents["mimeType"]), (&json!("<b>"), &json!("text/html")), "{read}");
+    }
+}
+
+#[test]
+fn markup_that_is_too_long_for_a_response_is_read_by_its_uri() {
+    let server = Server::start(&[], &[]);
+    let code = python("text/html", "'<p>' + 'x' * 100_000");
+    let response = server.call("execute_code", &json!({"code": code}));
+    let content = response["result"]["content"].as_array().expect("content is a list");
+    assert_eq!(content.len(), 1, "{content:?}");
+    let status = content[0]["text"].as_str().expect("a text");
+    let uri = status.split([' ', ']', ',', ';']).find(|word| word.starts_with("ringfence://")).expect(status);
+    let read = server.request("resources/read", &json!({"uri": uri}));
+    assert_eq!(read["result"]["contents"][0]["text"].as_str().map(str::len), Some(100_003), "{status}");
 }

@@ -108,7 +108,13 @@ fn errors_name_exceeded_limits() {
         );
         let refusal = session.read("large").expect_err("the file is too large");
         assert!(refusal.contains("16777217 bytes, more than the limit of 16 MiB"), "{refusal}");
-        assert_eq!(session.read("fits").map(|text| text.len()), Ok(16 << 20));
+        let fits = session.call("read_file", &json!({"path": "fits"})).expect("read the start of the file");
+        assert_eq!(
+            (&fits["size"], &fits["truncated"], &fits["content"]),
+            (&json!(16 << 20), &json!(true), &Value::Null)
+        );
+        let read = server.request("resources/read", &json!({"uri": fits["resource"]}));
+        assert_eq!(read["result"]["contents"][0]["text"].as_str().map(str::len), Some(16 << 20));
         let end = session
             .call("read_file", &json!({"path": "large", "offset": 16_777_216}))
             .expect("read the end of the file");
@@ -333,4 +339,41 @@ fn failed_write_leaves_file_unchanged() {
     server.call("execute_command", &json!({"command": "rm fill", "session_id": session}));
     let wrapped = json!({"session_id": session, "path": "wrapped", "content": "aGVs\nbG8=\n", "encoding": "base64"});
     assert_eq!(server.call("write_file", &wrapped)["result"]["structuredContent"]["size"], 5);
+}
+
+#[test]
+fn picture_is_an_image_and_long_text_is_read_in_parts() {
+    let server = Server::start(&[], &[]);
+    let session = Session::start(&server);
+    let png = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==";
+    session
+        .call("write_file", &json!({"path": "a b.png", "content": png, "encoding": "base64"}))
+        .expect("write the picture");
+    let response = server.call("read_file", &json!({"path": "a b.png", "session_id": session.id}));
+    let content = &response["result"]["content"];
+    assert_eq!(content[0]["text"], "[/workspace/a b.png: 70 bytes, image/png]", "{response}");
+    assert_eq!(content[1], json!({"type": "image", "data": png, "mimeType": "image/png"}));
+    let fields = &response["result"]["structuredContent"];
+    assert_eq!((&fields["content"], &fields["mime_type"]), (&Value::Null, &json!("image/png")));
+    let read = server.request("resources/read", &json!({"uri": fields["resource"]}));
+    let contents = &read["result"]["contents"][0];
+    assert_eq!((&contents["blob"], &contents["mimeType"]), (&json!(png), &json!("image/png")), "{read}");
+
+    session.run("seq 1 10000 > long");
+    let (mut offset, mut text) = (0, String::new());
+    let size = loop {
+        let arguments = json!({"path": "long", "offset": offset, "session_id": session.id});
+        let response = server.call("read_file", &arguments);
+        let block = response["result"]["content"][0]["text"].as_str().expect("a text").to_owned();
+        let size = response["result"]["structuredContent"]["size"].as_u64().expect("a size");
+        let Some((part, note)) = block.rsplit_once("\n[… ") else {
+            text.push_str(&block);
+            break size;
+        };
+        assert!(part.len() <= 16 << 10, "{note}");
+        text.push_str(part);
+        let next = note.split("offset ").nth(1).and_then(|rest| rest.split(' ').next());
+        offset = next.and_then(|next| next.parse::<u64>().ok()).unwrap_or_else(|| panic!("{note}"));
+    };
+    assert_eq!((text.len() as u64, text.lines().count(), text.lines().last()), (size, 10_000, Some("10000")));
 }

@@ -313,7 +313,7 @@ fn template_mismatch_is_noted_and_unknown_template_or_session_is_refused() {
         "{other}"
     );
     assert!(content(&execute_with("python"))["notices"].is_null());
-    for unknown in [String::new(), "x".repeat(200), "unknown".into()] {
+    for unknown in ["x".repeat(200), "unknown".into()] {
         let refused = server.call("execute_code", &json!({"code": "1", "session_id": unknown}));
         assert_eq!(refused["error"]["data"]["error_code"], "SESSION_NOT_FOUND", "{refused}");
     }

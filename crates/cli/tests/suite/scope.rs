@@ -215,3 +215,17 @@ fn sessions_are_not_adopted_by_a_server_with_another_scope() {
     let response = server.call("execute_code", &again);
     assert_eq!(response["result"]["structuredContent"]["stdout"], "preserved\n", "{response}");
 }
+
+#[test]
+fn file_tools_create_a_session_only_with_a_capability_for_it() {
+    let fixture = Fixture::new(User::Root);
+    let write = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call",
+        "params": {"name": "write_file", "arguments": {"path": "a", "content": ""}}});
+    for (capabilities, is_created) in [(json!(["files.write"]), false), (json!(["files.write", "code"]), true)] {
+        let server = fixture.serve(&json!({"capabilities": capabilities}), &[]);
+        let (_, response) = rest(&server, "POST /mcp?session=a", &write);
+        let has_session = response["result"]["structuredContent"]["session_created"] == true;
+        assert_eq!(has_session, is_created, "{response}");
+        assert_eq!(response.to_string().contains("may not create one for files"), !is_created, "{response}");
+    }
+}

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ringfence_core::{Flavors, TemplatePackages, Templates, Volume, Weakness, default_accepted_weaknesses};
+use sha2::{Digest as _, Sha256};
 
 use super::unpack_images::{ImageUnpackError, unpack_images};
 use crate::guest_writable::GuestWritable;
@@ -41,6 +42,8 @@ pub struct SessionSettings {
     pub max_total_memory_bytes: Option<u64>,
     /// Maximum number of calls in the queue of one session.
     pub max_queued_calls: usize,
+    /// Maximum size of the text of one result for a model.
+    pub max_result_text: usize,
     pub idle_timeout: Duration,
     pub max_age: Option<Duration>,
     /// Whether a new session over a limit ends the least recently used idle session, instead of being refused.
@@ -53,6 +56,8 @@ pub struct SessionSettings {
     pub preload: Vec<String>,
     /// The scope of the run to which all sessions belong, if the endpoint has one.
     pub scope: Option<Arc<Scope>>,
+    /// The name of the server process, if its sessions are to be found only by later processes with the same name.
+    pub process_name: Option<String>,
 }
 
 impl SessionSettings {
@@ -63,6 +68,24 @@ impl SessionSettings {
         self.network = self.network.limited_to(&scope.network);
         self.scope = Some(Arc::clone(scope));
         Ok(self)
+    }
+
+    /// Names the server process. Its sessions are adopted only by processes with the same name, and survive the end of
+    /// the process for their idle timeout.
+    #[must_use]
+    pub fn with_process_name(mut self, name: &str) -> Self {
+        self.process_name = Some(name.to_owned());
+        self.lease = self.lease.max(self.idle_timeout);
+        self
+    }
+
+    /// Returns the tag of the sandboxes that this server may adopt from an earlier one: of its scope and its name.
+    pub fn adoption_tag(&self) -> Option<String> {
+        let scope = self.scope.as_ref().map(|scope| scope.tag.as_str());
+        let Some(name) = &self.process_name else { return scope.map(str::to_owned) };
+        // The letter distinguishes it from the tag of a scope, which is hexadecimal.
+        let digest = format!("{:x}", Sha256::digest(name));
+        Some(format!("{}n{}", scope.unwrap_or_default(), &digest[..16]))
     }
 
     /// Unpacks the images of templates into the directory `cache`. Sessions need the unpacked images. Can take minutes.
@@ -92,6 +115,7 @@ impl Default for SessionSettings {
             max_sessions_per_principal: None,
             max_total_memory_bytes: None,
             max_queued_calls: 32,
+            max_result_text: 16 << 10,
             idle_timeout: Duration::from_mins(30),
             max_age: None,
             evict_idle: false,
@@ -101,6 +125,7 @@ impl Default for SessionSettings {
                 .into(),
             preload: ["numpy", "pandas", "matplotlib.pyplot"].map(ToOwned::to_owned).into(),
             scope: None,
+            process_name: None,
         }
     }
 }

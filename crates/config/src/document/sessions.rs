@@ -31,6 +31,8 @@ pub(crate) struct SessionsConfig {
     pub(crate) max_total_memory: Option<ByteSize>,
     /// Maximum number of calls in the queue of one session; further calls fail immediately and can be retried.
     pub(crate) max_queued_calls: Option<Count>,
+    /// Maximum size of the text of one result of a built-in tool. A longer text has its head and its tail.
+    pub(crate) max_result_text: Option<ByteSize>,
     /// A session ends after this time without calls.
     pub(crate) idle_timeout_s: Option<Seconds>,
     /// A session ends at this age, whether it is in use or not.

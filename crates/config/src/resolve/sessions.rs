@@ -7,7 +7,7 @@ use super::sandboxes::{flavors, templates};
 use super::secrets;
 use super::volume::parse_volume;
 use crate::configuration::SessionSettings;
-use crate::document::{Config, Count, Seconds};
+use crate::document::{ByteSize, Config, Count, Seconds};
 use crate::error::ConfigError;
 use crate::network::NetworkSettings;
 use crate::values::Values;
@@ -33,6 +33,7 @@ pub(super) fn resolve(config: &Config, values: &Values) -> Result<SessionSetting
         max_sessions_per_principal: sessions.max_sessions_per_principal.map(Count::get),
         max_total_memory_bytes: sessions.max_total_memory.map(|size| size.0),
         max_queued_calls: sessions.max_queued_calls.map_or(default.max_queued_calls, Count::get),
+        max_result_text: result_text_bytes(sessions.max_result_text, values)?.unwrap_or(default.max_result_text),
         idle_timeout: sessions.idle_timeout_s.map_or(default.idle_timeout, Seconds::duration),
         max_age: sessions.max_age_s.map(Seconds::duration),
         evict_idle: sessions.evict_idle.unwrap_or(default.evict_idle),
@@ -40,7 +41,22 @@ pub(super) fn resolve(config: &Config, values: &Values) -> Result<SessionSetting
         pool: sessions.pool.clone().unwrap_or(default.pool),
         preload: sessions.preload.clone().unwrap_or(default.preload),
         scope: None,
+        process_name: None,
     })
+}
+
+/// The bounds of the setting: below, a status line has no room; above, the kernels and the sessions shorten texts too.
+const RESULT_TEXT_BYTES: std::ops::RangeInclusive<u64> = 1 << 10..=128 << 10;
+
+fn result_text_bytes(size: Option<ByteSize>, values: &Values) -> Result<Option<usize>, ConfigError> {
+    let Some(ByteSize(bytes)) = size else { return Ok(None) };
+    let invalid = || ConfigError::Invalid {
+        origin: values.origin(&["sessions", "max_result_text"]),
+        problem: format!("sessions.max_result_text has {bytes} bytes, which is not between 1K and 128K"),
+        hint: None,
+    };
+    let in_range = RESULT_TEXT_BYTES.contains(&bytes).then(|| usize::try_from(bytes).ok()).flatten();
+    in_range.map(Some).ok_or_else(invalid)
 }
 
 fn network(config: &Config, values: &Values) -> Result<NetworkSettings, ConfigError> {

@@ -69,7 +69,7 @@ const OTHER_VARIABLES: [&str; 8] = [
     "RINGFENCE_ZYGOTE_LIBRARY",
 ];
 
-pub(crate) const KEYS: [Key; 53] = [
+pub(crate) const KEYS: [Key; 54] = [
     key("server.host", Format::Text, &["RINGFENCE_HOST", "MCP_SERVER_HOST"]),
     key("server.port", Format::Number, &["RINGFENCE_PORT", "MCP_SERVER_PORT"]),
     key("server.enable_cors", Format::Switch, &["MCP_ENABLE_CORS"]),
@@ -91,6 +91,7 @@ pub(crate) const KEYS: [Key; 53] = [
     key("sessions.max_total_memory", Format::Text, &[]),
     key("sessions.max_total_memory", Format::Megabytes, &["MSB_MAX_TOTAL_MEMORY_MB"]),
     key("sessions.max_queued_calls", Format::Number, &[]),
+    key("sessions.max_result_text", Format::Text, &[]),
     key("sessions.idle_timeout_s", Format::Number, &["MSB_SESSION_TIMEOUT"]),
     key("sessions.max_age_s", Format::Number, &[]),
     key("sessions.evict_idle", Format::Switch, &[]),

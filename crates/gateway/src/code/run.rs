@@ -3,16 +3,18 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ringfence_core::{Failure, Kind, SessionId};
+use ringfence_config::CODE_FLAVOR;
+use ringfence_core::{Failure, Kind, Language, SessionId};
 use ringfence_session::{CallResult, CodeRequest, HostCalls};
+use ringfence_store::StoreError;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::caller_sessions::store_failure;
 use super::host_calls::CodeRun;
 use super::{Caller, CodeMode, Inner, Target, preface};
 use crate::authorize::{Action, Object, SessionGrants, Subject};
 use crate::catalogue::KnownServer;
+use crate::tools::arguments::RunPython;
 
 /// Maximum time that code waits for the tools of servers that start for the first time.
 const FIRST_START_TIMEOUT: Duration = Duration::from_secs(20);
@@ -33,58 +35,62 @@ enum PrefacePolicy {
 const MAX_SERVERS: usize = 64;
 
 impl CodeMode {
-    /// Runs code in the session of its caller for `run_python`.
+    /// Runs code for `run_python`, in this session or in a new one.
     pub(crate) async fn run_python(
         &self,
         caller: &Caller,
-        code: String,
-        server_names: &[String],
-        timeout: Option<Duration>,
+        session: Option<SessionId>,
+        call: RunPython,
         cancel: CancellationToken,
     ) -> Result<CallResult, Failure> {
-        let servers = self.find_servers(caller, server_names).await?;
-        let timeout = self.check_timeout(timeout)?;
-        let mut is_retry = false;
-        loop {
-            let (session, is_new_session) = self.caller_session(caller).await?;
-            let language = match self.0.sessions.language(&caller.principal, &session) {
-                Err(_) if !is_retry => {
-                    is_retry = true;
-                    continue;
-                }
-                language => language?,
-            };
+        let servers = self.find_servers(caller, &call.servers).await?;
+        let Inner { sessions, settings, .. } = &*self.0;
+        let timeout = call.timeout.unwrap_or(settings.timeout.min(settings.max_timeout));
+        let (session, is_new) = if let Some(session) = session {
+            (session, false)
+        } else {
+            let (template, flavor) = (Some(settings.template.clone()), Some(CODE_FLAVOR.to_owned()));
+            (sessions.create_session_for_code(&caller.principal, template, flavor).await?, true)
+        };
+        let run = async {
+            let language = sessions.language(&caller.principal, &session)?;
+            if language != Language::Python {
+                return Err(sessions.refused(&caller.principal, Some(&session), not_python(&session)));
+            }
             let target = Target { session: Some(session.clone()), language };
             let host = self.host_calls(caller, target, &servers, PrefacePolicy::Always).await?;
             let request = CodeRequest {
-                code: code.clone(),
+                code: call.code,
                 template: None,
                 flavor: None,
-                session_id: Some(session),
+                session_id: Some(session.clone()),
                 timeout: Some(timeout),
                 host: Some(host),
                 questions: caller.questions.clone(),
             };
-            match self.0.sessions.execute(&caller.principal, request, cancel.clone()).await {
-                // The session has expired in the meantime; nothing has run.
-                Err(failure) if failure.kind == Kind::SessionNotFound && !is_retry => is_retry = true,
-                result => return result.map(|result| CallResult { session_created: is_new_session, ..result }),
-            }
+            sessions.execute(&caller.principal, request, cancel.clone()).await
+        };
+        let mut result = run.await;
+        if is_new {
+            self.stop_if_unknown(caller, &session, &result, &cancel).await;
         }
+        if let Ok(result) = &mut result {
+            result.session_created |= is_new;
+        }
+        result
     }
 
-    fn check_timeout(&self, requested: Option<Duration>) -> Result<Duration, Failure> {
-        let max = self.0.settings.max_timeout;
-        let timeout = requested.unwrap_or(self.0.settings.timeout.min(max));
-        if timeout > max {
-            let message = format!("timeout of {} s exceeds the maximum of {} s", timeout.as_secs_f64(), max.as_secs());
-            let failure = Failure::new(Kind::Validation, message).with("field", "timeout");
-            return Err(failure.with("rule", "code.max_timeout_s").hint(format!(
-                "request at most {} s; the operator can raise the limit with code.max_timeout_s",
-                max.as_secs()
-            )));
+    /// Stops a new session whose id the caller does not learn, so that it could not use it.
+    async fn stop_if_unknown(
+        &self,
+        caller: &Caller,
+        session: &SessionId,
+        result: &Result<CallResult, Failure>,
+        caller_left: &CancellationToken,
+    ) {
+        if result.is_err() || caller_left.is_cancelled() {
+            let _ = self.0.sessions.stop(&caller.principal, session).await;
         }
-        Ok(timeout)
     }
 
     /// Runs code in the session that the request names, or in a new one.
@@ -119,9 +125,8 @@ impl CodeMode {
             sessions.execute(&caller.principal, request, cancel).await
         };
         let mut result = run.await;
-        // The caller does not learn the id of the new session then, so it could not use it.
-        if let Some(session) = new_session.filter(|_| result.is_err() || caller_left.is_cancelled()) {
-            let _ = sessions.stop(&caller.principal, &session).await;
+        if let Some(session) = new_session {
+            self.stop_if_unknown(caller, &session, &result, &caller_left).await;
         }
         if let Ok(result) = &mut result {
             result.session_created |= is_new;
@@ -204,4 +209,16 @@ impl CodeMode {
         }
         Ok(grants)
     }
+}
+
+fn not_python(session: &SessionId) -> Failure {
+    Failure::new(Kind::Validation, format!("session {session} does not run Python"))
+        .with("field", "session_id")
+        .hint("omit session_id, or use execute_code")
+}
+
+/// Converts an error of the database, which is reported to the caller with an incident id only.
+#[allow(clippy::needless_pass_by_value, reason = "used with map_err")]
+fn store_failure(error: StoreError) -> Failure {
+    Failure::new(Kind::Internal, format!("the store failed: {error}"))
 }

@@ -102,8 +102,10 @@ impl CodeRun {
             capabilities: Arc::default(),
             sink: MessageSink::closed(),
             client: None,
+            connection: None,
             cancel: cancel.clone(),
             request: Id::Number(0),
+            declares_version: true,
         }
     }
 

@@ -1,5 +1,7 @@
-//! Results of the file tools. Contents and names of files come from the guest; the last block is written by the host.
+//! Results of the file tools. Contents and names of files come from the guest. The last line of a directory, and the
+//! block after the text of a file, are written by the host.
 
+use std::fmt::Write as _;
 use std::string::FromUtf8Error;
 
 use base64::Engine as _;
@@ -7,34 +9,107 @@ use base64::engine::general_purpose::STANDARD;
 use ringfence_backend::{DirectoryEntry, FileKind};
 use ringfence_core::SessionId;
 use ringfence_core::hidden_text::escape_content;
-use ringfence_session::{Directory, FileContent, FileWritten, MAX_LISTED_ENTRIES};
+use ringfence_session::{Directory, FileContent, FileRange, FileWritten, MAX_LISTED_ENTRIES};
 use serde_json::{Value, json};
 
 use super::excerpt::without_incomplete_end;
-use super::{ToolResult, terminal};
+use super::picture::{self, MAX_PICTURE_BYTES};
+use super::{ToolResult, guest_lines};
 use crate::content::{ContentBlock, ResourceContents};
+use crate::session_uri;
 
-/// Renders a file or a part of it: text as text, with hidden characters escaped in the block; other data as base64.
-pub(crate) fn file(session: &SessionId, file: FileContent) -> ToolResult {
+/// The beginning of the host's line in a block with the text of a file.
+const FILE_LABELS: [&str; 1] = ["[…"];
+
+/// A part of a text has at least this size, if the text has, whatever the limit.
+const MIN_PART_BYTES: usize = 64;
+
+/// Renders a file or a part of it: a picture as an image, text as text with hidden characters escaped, other data as
+/// Base64. Text and Base64 have at most `max_text` bytes; the block says where a longer text continues.
+pub(crate) fn file(session: &SessionId, file: FileContent, range: FileRange, max_text: usize) -> ToolResult {
     let FileContent { path, size, offset, bytes } = file;
+    let uri = session_uri::file(session, &path);
+    let shown = quote_if_unsafe(&path);
+    if range == FileRange::default()
+        && bytes.len() <= MAX_PICTURE_BYTES
+        && let Some(mime) = picture::mime_type(&bytes)
+    {
+        let summary = format!("[{shown}: {size} bytes, {mime}]");
+        let content = vec![ContentBlock::text(summary), ContentBlock::image(STANDARD.encode(&bytes), mime)];
+        let fields = json!({"path": path, "size": size, "mime_type": mime, "resource": uri});
+        return ToolResult::success(content, fields);
+    }
     let has_more = offset + (bytes.len() as u64) < size;
-    let (length, encoding, content, block) = match into_text(bytes, has_more) {
+    let mut fields = json!({"path": path, "size": size, "offset": offset});
+    let (content, length, encoding, is_cut) = match into_text(bytes, has_more) {
         Ok(text) => {
-            let block = ContentBlock::text(escape_content(&text));
-            (text.len(), "utf-8", text, block)
+            let (block, end) = text_block(&text, offset, size, max_text);
+            let is_cut = end < text.len();
+            if !is_cut {
+                fields["content"] = text.into();
+            }
+            (block.map(ContentBlock::text), end, "utf-8", is_cut)
         }
         Err(bytes) => {
-            let text = STANDARD.encode(&bytes);
-            let uri = format!("ringfence://sessions/{session}/files/{}", terminal::to_plain_text(&path));
-            let contents = ResourceContents::blob(uri, "application/octet-stream", text.as_str());
-            let block = ContentBlock::Resource(contents);
-            (bytes.len(), "base64", text, block)
+            let base64 = STANDARD.encode(&bytes);
+            let is_cut = base64.len() > max_text;
+            if is_cut {
+                (None, 0, "base64", true)
+            } else {
+                fields["content"] = base64.as_str().into();
+                let contents = ResourceContents::blob(uri.as_str(), "application/octet-stream", base64);
+                (Some(ContentBlock::Resource(contents)), bytes.len(), "base64", false)
+            }
         }
     };
+    fields["encoding"] = encoding.into();
     let part = if length as u64 == size { String::new() } else { format!("{length} from offset {offset}, of ") };
-    let summary = format!("[{}: {part}{size} bytes, {encoding}]", quote_if_unsafe(&path));
-    let fields = json!({"path": path, "size": size, "offset": offset, "encoding": encoding, "content": content});
-    ToolResult::success(vec![block, ContentBlock::text(summary)], fields)
+    let mut summary = format!("[{shown}: {part}{size} bytes, {encoding}");
+    if is_cut {
+        fields["truncated"] = true.into();
+        fields["resource"] = uri.as_str().into();
+        let _ = write!(summary, "; all of it is {uri}");
+    }
+    summary.push(']');
+    let mut content: Vec<ContentBlock> = content.into_iter().collect();
+    content.push(ContentBlock::text(summary));
+    ToolResult::success(content, fields)
+}
+
+/// Returns the block of a text, None if it is empty, and the number of its bytes that the block has.
+fn text_block(text: &str, offset: u64, size: u64, max_text: usize) -> (Option<String>, usize) {
+    let mut end = text.len().min(max_text);
+    let shown = loop {
+        while !text.is_char_boundary(end) {
+            end -= 1;
+        }
+        let shown = guest_lines::indent(&escape_content(&text[..end]), &FILE_LABELS);
+        // Escapes and indentation make it longer. At least one character remains, so that a caller can continue.
+        let excess = shown.len().saturating_sub(max_text);
+        if excess == 0 || end <= MIN_PART_BYTES {
+            break shown;
+        }
+        end = end.saturating_sub(excess).max(MIN_PART_BYTES.min(end));
+    };
+    let next = offset + end as u64;
+    if next < size {
+        // Some clients show only the first block, so a text that is not complete says so itself.
+        let more = format!("[… bytes {offset} to {next} of {size}; continue with offset {next} …]");
+        return (Some(format!("{shown}\n{more}")), end);
+    }
+    ((!shown.is_empty()).then_some(shown), end)
+}
+
+/// The contents of the resource of a file.
+pub(crate) fn file_contents(uri: &str, bytes: Vec<u8>) -> ResourceContents {
+    if let Some(mime) = picture::mime_type(&bytes) {
+        return ResourceContents::blob(uri, mime, STANDARD.encode(&bytes));
+    }
+    match into_text(bytes, false) {
+        // Written by a guest and read by a model, so hidden characters are shown. REST returns the bytes unchanged.
+        Ok(text) => ResourceContents::text(uri, "text/plain", escape_content(&text)),
+        Err(bytes) => ResourceContents::blob(uri, "application/octet-stream", STANDARD.encode(&bytes)),
+    }
 }
 
 /// Converts bytes to text, or returns them if they are binary data. If the file has more text after them, an incomplete
@@ -65,16 +140,28 @@ pub(crate) fn written_file(written: &FileWritten) -> ToolResult {
     ToolResult::success(vec![ContentBlock::text(text)], json!({"path": path, "size": size}))
 }
 
-/// Renders the entries of a directory.
-pub(crate) fn directory(directory: &Directory) -> ToolResult {
-    let lines: Vec<String> = directory.entries.iter().map(line).collect();
-    let count = directory.entries.len();
-    let part = if is_cut(directory) { format!("the first {count} of ") } else { String::new() };
-    let summary = format!("[{}: {part}{} entries]", quote_if_unsafe(&directory.path), directory.total);
-    let mut content = Vec::new();
-    content.extend((!lines.is_empty()).then(|| ContentBlock::text(lines.join("\n"))));
-    content.push(ContentBlock::text(summary));
-    ToolResult::success(content, directory_fields(directory))
+/// Renders the entries of a directory, as many as fit in `max_text` bytes. The last line is written by the host.
+pub(crate) fn directory(directory: &Directory, max_text: usize) -> ToolResult {
+    let mut text = String::new();
+    let mut count = 0;
+    for line in directory.entries.iter().map(line) {
+        if text.len() + line.len() >= max_text {
+            break;
+        }
+        text.push_str(&line);
+        text.push('\n');
+        count += 1;
+    }
+    let is_cut = is_cut(directory) || count < directory.entries.len();
+    let part = if is_cut { format!("the first {count} of ") } else { String::new() };
+    let _ = write!(text, "[{}: {part}{} entries]", quote_if_unsafe(&directory.path), directory.total);
+    let mut fields = directory_fields(directory);
+    if count < directory.entries.len() {
+        let entries = directory.entries[..count].iter().map(entry).collect();
+        fields["entries"] = Value::Array(entries);
+        fields["truncated"] = true.into();
+    }
+    ToolResult::success(vec![ContentBlock::text(text)], fields)
 }
 
 pub(crate) fn directory_fields(directory: &Directory) -> Value {
@@ -112,9 +199,15 @@ fn line(entry: &DirectoryEntry) -> String {
     }
 }
 
-/// Quotes a name that has control characters, so that the guest cannot imitate text of the host.
+/// Quotes a name that has line breaks or control characters or looks like a line of the host, so that the guest cannot
+/// imitate one.
 fn quote_if_unsafe(name: &str) -> String {
-    if name.chars().any(char::is_control) { format!("{name:?}") } else { name.to_owned() }
+    let is_break = |char: char| char.is_control() || matches!(char, '\u{2028}' | '\u{2029}');
+    if name.chars().any(is_break) || guest_lines::has_label(name, &["["]) {
+        format!("{name:?}")
+    } else {
+        name.to_owned()
+    }
 }
 
 #[cfg(test)]
@@ -125,7 +218,7 @@ mod tests {
     fn part_of_a_text_ends_with_a_complete_character() {
         let part = |bytes: &[u8], size| {
             let content = FileContent { path: "/workspace/a".into(), size, offset: 0, bytes: bytes.to_vec() };
-            file(&SessionId::from_caller("session-0"), content).fields["content"].clone()
+            file(&SessionId::from_caller("session-0"), content, FileRange::default(), 1000).fields["content"].clone()
         };
         let text = "aé".as_bytes();
         assert_eq!(part(&text[..2], 3), "a");

@@ -8,15 +8,13 @@ mod compact;
 mod toon;
 
 use ringfence_config::OutputMode;
-use ringfence_core::Failure;
-use ringfence_session::{CallResult, Output, Status};
+use ringfence_core::{Failure, Kind};
+use ringfence_session::{CallResult, Status};
 use serde_json::{Map, Value, json};
 
-use super::excerpt::Excerpt;
 use super::terminal::to_one_line;
 use super::unfinished_calls::UnfinishedCalls;
-use super::{ToolResult, display};
-use crate::builtin_resources;
+use super::{MAX_NOTICE_BYTES, Part, Parts, SessionAccess, ToolResult, display, shorten};
 use crate::content::ContentBlock;
 
 const SUCCESS: &str = "success";
@@ -25,11 +23,11 @@ const SUCCESS: &str = "success";
 struct Reply {
     status: &'static str,
     exit_code: Option<i32>,
-    stdout: Option<String>,
+    stdout: Option<Text>,
     /// The value of the last expression.
-    result: Option<String>,
-    stderr: Option<String>,
-    error: Option<String>,
+    result: Option<Text>,
+    stderr: Option<Text>,
+    error: Option<Text>,
     /// Notes of the host.
     notes: Vec<String>,
     unfinished_calls: UnfinishedCalls,
@@ -37,39 +35,45 @@ struct Reply {
     details: Map<String, Value>,
 }
 
-/// Renders the result of `run_python`.
-pub(crate) fn python_result(answer: &CallResult, mode: OutputMode) -> ToolResult {
-    let (stdout, stderr) = (Excerpt::from_output(&answer.stdout), Excerpt::from_output(&answer.stderr));
-    let result = answer.result.as_deref().map(Excerpt::from_text);
-    let error = error(answer).map(|text| Excerpt::from_text(&text));
-    let displayed = display::blocks(answer);
+/// A text without terminal control sequences.
+struct Text {
+    text: String,
+    /// If the text is cut, it is not repeated in the fields.
+    is_cut: bool,
+}
+
+/// Renders the result of `run_python`, with at most `max_text` bytes of guest text.
+pub(crate) fn python_result(
+    answer: &CallResult,
+    access: SessionAccess,
+    mode: OutputMode,
+    max_text: usize,
+) -> ToolResult {
+    let error = error(answer);
+    let parts = Parts::new(answer, error.as_deref(), max_text);
+    let displayed = display::blocks(answer, parts.display_bytes, compact::guest_text);
 
     let mut notes = Vec::new();
-    notes.extend(answer.session_created.then(|| "this is a new session".to_owned()));
+    notes.extend(answer.session_created.then(|| access.describe_new(&answer.session_id)));
     // Without an error of the code, `error` already has the interruption.
     notes.extend(answer.error.as_ref().and_then(|_| interruption(answer)));
-    notes.extend(answer.notices.iter().map(|notice| Excerpt::from_text(notice).text));
-    let mut details = Map::new();
-    for (name, excerpt, output) in [("stdout", &stdout, &answer.stdout), ("stderr", &stderr, &answer.stderr)] {
-        notes.extend(dropped_note(answer, name, excerpt, output));
-        if let Some(whole) = &output.full {
-            details.insert(format!("{name}_resource"), builtin_resources::uri(&answer.session_id, whole).into());
-        }
-    }
+    notes.extend(answer.notices.iter().map(|notice| shorten(notice, MAX_NOTICE_BYTES)));
+    notes.extend(parts.notes(&answer.session_id));
+    notes.extend(displayed.notes);
     notes.extend(answer.is_truncated.then(|| super::SHORTENED_NOTE.to_owned()));
     if displayed.left_out > 0 {
         notes.push(format!("{} displayed items were left out as too large or malformed", displayed.left_out));
     }
-    let excerpts = [Some(&stdout), Some(&stderr), result.as_ref(), error.as_ref()];
-    let is_cut = excerpts.into_iter().flatten().any(|excerpt| excerpt.dropped_bytes > 0);
-    if answer.is_truncated || is_cut || displayed.left_out > 0 {
+    let mut details: Map<String, Value> = parts.resource_fields(&answer.session_id).collect();
+    if answer.is_truncated || parts.is_any_cut() || displayed.left_out > 0 {
         details.insert("truncated".into(), true.into());
     }
+    details.insert("session_id".into(), json!(answer.session_id));
     if answer.session_created {
-        details.insert("session_id".into(), json!(answer.session_id));
         details.insert("session_created".into(), true.into());
     }
     let exit_code = answer.exit_code.filter(|code| *code != 0);
+    let Parts { stdout, stderr, result, error, .. } = parts;
     let reply = Reply {
         status: match (answer.status, exit_code) {
             (Status::Ok, None) => SUCCESS,
@@ -77,10 +81,10 @@ pub(crate) fn python_result(answer: &CallResult, mode: OutputMode) -> ToolResult
             (Status::Ok | Status::Error | Status::Cancelled | Status::Killed, _) => "error",
         },
         exit_code,
-        stdout: stdout.to_plain_text(),
-        result: result.and_then(|excerpt| excerpt.to_plain_text()),
-        stderr: stderr.to_plain_text(),
-        error: error.and_then(|excerpt| excerpt.to_plain_text()),
+        stdout: Text::new(stdout),
+        result: result.and_then(Text::new),
+        stderr: Text::new(stderr),
+        error: error.and_then(Text::new),
         notes,
         unfinished_calls: UnfinishedCalls::new(&answer.open_calls),
         details,
@@ -88,20 +92,29 @@ pub(crate) fn python_result(answer: &CallResult, mode: OutputMode) -> ToolResult
     reply.render(mode, displayed.blocks)
 }
 
-/// Renders the refusal of a `run_python` call whose arguments are invalid. No code has run.
-pub(crate) fn python_validation_error(failure: &Failure, mode: OutputMode) -> ToolResult {
+/// Renders the failure of a `run_python` call. No code has run, unless the failure says so.
+pub(crate) fn python_failure(failure: Failure, mode: OutputMode) -> ToolResult {
+    let status = if failure.kind == Kind::Validation { "validation_error" } else { "error" };
+    let ToolResult { fields, .. } = super::failure::failure(failure);
+    let notes = super::failure::hints(&fields);
+    let message = fields["message"].as_str().unwrap_or_default();
     let reply = Reply {
-        status: "validation_error",
+        status,
         exit_code: None,
         stdout: None,
         result: None,
         stderr: None,
-        error: Excerpt::from_text(&failure.message).to_plain_text(),
-        notes: failure.hints.clone(),
+        error: Some(Text { text: shorten(message, MAX_NOTICE_BYTES), is_cut: false }),
+        notes,
         unfinished_calls: UnfinishedCalls::default(),
         details: Map::new(),
     };
-    reply.render(mode, Vec::new())
+    let mut result = reply.render(mode, Vec::new());
+    // For programs; the text has what a model needs.
+    for (name, value) in fields.as_object().into_iter().flatten() {
+        result.fields[name] = value.clone();
+    }
+    result
 }
 
 /// The exception that the code raised, or the host's reason if the code was stopped.
@@ -131,28 +144,29 @@ fn interruption(answer: &CallResult) -> Option<String> {
     Some(format!("{reason}, after {:.1} s; variables are kept", answer.duration.as_secs_f64()))
 }
 
-fn dropped_note(answer: &CallResult, name: &str, excerpt: &Excerpt, output: &Output) -> Option<String> {
-    let whole = output.full.as_ref().map(|whole| {
-        let part = if whole.missing_bytes == 0 { "all of it" } else { "its beginning" };
-        format!("; {part}, {} bytes, is {}", whole.bytes, builtin_resources::uri(&answer.session_id, whole))
-    });
-    let has_note = excerpt.dropped_bytes > 0 || whole.is_some();
-    has_note.then(|| format!("{} bytes of {name} dropped{}", excerpt.dropped_bytes, whole.unwrap_or_default()))
+impl Text {
+    /// Returns None if nothing is left of the text.
+    fn new(part: Part) -> Option<Self> {
+        let is_cut = part.is_cut();
+        let text = part.text.join();
+        (!text.is_empty()).then_some(Self { text, is_cut })
+    }
 }
 
 impl Reply {
     fn render(self, mode: OutputMode, displayed: Vec<ContentBlock>) -> ToolResult {
-        let fields = self.fields();
         let text = match mode {
             OutputMode::Compact => compact::text(&self),
-            OutputMode::Toon => toon::text(&fields).unwrap_or_else(|| compact::text(&self)),
+            OutputMode::Toon => toon::text(&Value::Object(self.fields(false))).unwrap_or_else(|| compact::text(&self)),
         };
+        let fields = self.fields(true);
+        let is_error = self.status != SUCCESS;
         let mut content = vec![ContentBlock::text(text)];
-        content.extend(displayed.into_iter().map(without_labels));
-        ToolResult { content, fields, is_error: self.status != SUCCESS }
+        content.extend(displayed);
+        ToolResult { content, fields: Value::Object(fields), is_error }
     }
 
-    fn fields(&self) -> Value {
+    fn fields(&self, omit_cut: bool) -> Map<String, Value> {
         let mut fields = Map::new();
         let mut put = |name: &str, value: Option<Value>| {
             fields.extend(value.map(|value| (name.to_owned(), value)));
@@ -162,21 +176,14 @@ impl Reply {
         for (name, text) in
             [("stdout", &self.stdout), ("result", &self.result), ("stderr", &self.stderr), ("error", &self.error)]
         {
-            put(name, text.clone().map(Into::into));
+            let text = text.as_ref().filter(|text| !(omit_cut && text.is_cut));
+            put(name, text.map(|text| text.text.as_str().into()));
         }
         let notes: Vec<String> = self.notes.iter().map(|note| to_one_line(note)).collect();
         put("notes", (!notes.is_empty()).then(|| notes.into()));
         put("unfinished_calls", self.unfinished_calls.fields());
         fields.extend(self.details.clone());
-        Value::Object(fields)
-    }
-}
-
-/// Applies the rule for labels to displayed text too.
-fn without_labels(block: ContentBlock) -> ContentBlock {
-    match block {
-        ContentBlock::Text(text) => ContentBlock::Text(compact::guest_text(&text)),
-        block => block,
+        fields
     }
 }
 

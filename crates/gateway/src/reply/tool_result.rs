@@ -17,6 +17,18 @@ impl ToolResult {
         Self { content, fields, is_error: false }
     }
 
+    /// Adds a line of the host to the first block, in a form that no text of a file has.
+    pub(crate) fn add_notice(&mut self, notice: &str) {
+        let line = format!("[… {notice} …]");
+        match self.content.first_mut() {
+            Some(ContentBlock::Text(text)) => {
+                text.push('\n');
+                text.push_str(&line);
+            }
+            _ => self.content.insert(0, ContentBlock::text(line)),
+        }
+    }
+
     /// Converts the result to the JSON of MCP. Moves its strings, which may have megabytes.
     pub(crate) fn into_json(self) -> Value {
         let mut json = Map::with_capacity(4); // with `resultType`, which is added for modern clients

@@ -66,9 +66,8 @@ pub(super) async fn run(
         return Err(RestError { failure, status: Some(StatusCode::GATEWAY_TIMEOUT) });
     };
     let answer = result?;
-    let mut fields = reply::run_result(&answer).fields;
+    let mut fields = reply::run_fields(&answer);
     fields["notices"] = json!(answer.notices);
-    fields["display"] = reply::displayed(&answer);
     for (name, output) in [("stdout", &answer.stdout), ("stderr", &answer.stderr)] {
         match &output.full {
             Some(whole) => fields[format!("{name}_missing_bytes")] = whole.missing_bytes.into(),

@@ -8,7 +8,8 @@ use serde_json::{Value, json};
 
 use super::Gateway;
 
-const INSTRUCTIONS: &str = "Runs code in isolated sandboxes. Pass the session_id of a result to keep its state.";
+const INSTRUCTIONS: &str =
+    "Runs code in isolated sandboxes. If a result asks for it, pass its session_id to keep the state.";
 
 const CODE_INSTRUCTIONS: &str =
     "Runs Python in an isolated sandbox, where the tools of MCP servers are async functions.";

@@ -26,8 +26,7 @@ impl Gateway {
             let item = (Some(PinKind::Resource), &route);
             return self.relay(hosting, item, "resources/read", params, self.deadline(), context).await;
         }
-        let action = if builtin_resources::is_capabilities(uri) { Action::RunCode } else { Action::ReadOutput };
-        self.authorize(action, context)?;
+        self.authorize(builtin_resources::action(uri), context)?;
         let sessions = self.sessions().map_err(failure::render)?;
         builtin_resources::read(sessions, &context.principal, uri).await.map_err(failure::render)
     }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use ringfence_config::OutputMode;
 use ringfence_core::sync::Mutex;
-use ringfence_core::{Failure, Kind, Principal};
+use ringfence_core::{Failure, Principal};
 use ringfence_mcp::client::Context;
 use ringfence_mcp::era::Era;
 use ringfence_mcp::rpc::RpcError;
@@ -20,7 +20,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::questions::Questions;
 use crate::detach_on_drop::DetachOnDrop;
-use crate::reply::{self, ToolResult};
+use crate::reply::{self, SessionAccess, ToolResult};
 
 /// Time between two progress notifications.
 const PROGRESS_PERIOD: Duration = Duration::from_secs(5);
@@ -54,20 +54,23 @@ impl Reply {
 
 /// The form in which the result is rendered.
 #[derive(Clone, Copy)]
-pub(super) enum Rendering {
+pub(super) enum Form {
     Run,
     Python(OutputMode),
 }
 
+/// The form of a result, and how later calls reach its session.
+#[derive(Clone, Copy)]
+pub(super) struct Rendering {
+    pub(super) form: Form,
+    pub(super) access: SessionAccess,
+}
+
 impl Rendering {
-    fn render(self, result: Result<CallResult, Failure>) -> Result<ToolResult, Failure> {
-        match (self, result) {
-            (Self::Run, result) => result.map(|result| reply::run_result(&result)),
-            (Self::Python(mode), Ok(result)) => Ok(reply::python_result(&result, mode)),
-            (Self::Python(mode), Err(failure)) if failure.kind == Kind::Validation => {
-                Ok(reply::python_validation_error(&failure, mode))
-            }
-            (Self::Python(_), Err(failure)) => Err(failure),
+    fn render(self, result: &CallResult, max_text: usize) -> ToolResult {
+        match self.form {
+            Form::Run => reply::run_result(result, self.access, max_text),
+            Form::Python(mode) => reply::python_result(result, self.access, mode, max_text),
         }
     }
 }
@@ -76,6 +79,8 @@ impl Rendering {
 pub(super) struct RunningCall {
     pub(super) work: DetachOnDrop<CallResult>,
     pub(super) rendering: Rendering,
+    /// Maximum size of the text of the result.
+    pub(super) max_text: usize,
     pub(super) questions: Option<Questions>,
     /// Cancels the call, independently of the request that started it.
     pub(super) cancel: Option<(CancellationToken, DropGuard)>,
@@ -122,7 +127,7 @@ impl RunningCalls {
         progress_token: Option<Value>,
         context: &Context,
     ) -> Result<Reply, Failure> {
-        let rendering = call.rendering;
+        let (rendering, max_text) = (call.rendering, call.max_text);
         let result = match (&mut call.questions, &call.cancel) {
             (Some(questions), Some((cancel, _))) => tokio::select! {
                 biased;
@@ -135,7 +140,7 @@ impl RunningCalls {
             },
             (questions, _) => with_progress(&mut call.work, questions.as_mut(), progress_token, context).await,
         };
-        rendering.render(result).map(Reply::Result)
+        result.map(|result| Reply::Result(rendering.render(&result, max_text)))
     }
 
     fn store(&self, call: RunningCall, request: &Value, tool: &str, context: &Context) -> Value {
@@ -222,14 +227,17 @@ mod tests {
             capabilities: Arc::default(),
             sink: MessageSink::closed(),
             client: None,
+            connection: None,
             cancel: CancellationToken::new(),
             request: Id::Number(1),
+            declares_version: true,
         }
     }
 
     fn call() -> RunningCall {
         let work = DetachOnDrop::new(std::future::pending());
-        RunningCall { work, rendering: Rendering::Run, questions: None, cancel: None }
+        let rendering = Rendering { form: Form::Run, access: SessionAccess::ByIdOnly };
+        RunningCall { work, rendering, max_text: 16 << 10, questions: None, cancel: None }
     }
 
     #[tokio::test]

@@ -6,6 +6,7 @@ use ringfence_core::{AuditEvent, Principal};
 use ringfence_mcp::Service;
 use ringfence_mcp::client::Context;
 use ringfence_mcp::clients::Clients;
+use ringfence_mcp::connection::Connection;
 use ringfence_mcp::era::{self, Era};
 use ringfence_mcp::rpc::{Outcome, RpcError};
 use serde_json::Value;
@@ -63,6 +64,10 @@ impl Service for Gateway {
 
     fn clients(&self) -> &Clients {
         &self.clients
+    }
+
+    async fn connection_ended(&self, principal: &Principal, connection: &Connection) {
+        self.default_sessions.forget(principal, connection).await;
     }
 
     fn request_timeout(&self) -> Duration {

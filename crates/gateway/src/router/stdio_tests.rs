@@ -14,7 +14,7 @@ async fn exchange(messages: &[Value]) -> Vec<Value> {
 async fn exchange_with(messages: &[Value], max_concurrent: usize) -> Vec<Value> {
     let input = messages.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n") + "\n";
     let (output, mut responses) = tokio::io::duplex(1 << 20);
-    stdio::serve(Gateway::without_backend("none here"), max_concurrent, std::io::Cursor::new(input), output)
+    stdio::serve(Gateway::without_backend("none here"), None, max_concurrent, std::io::Cursor::new(input), output)
         .await
         .unwrap();
     let mut text = String::new();
@@ -32,7 +32,7 @@ async fn legacy_client_initializes_first() {
     ])
     .await;
     assert_eq!(responses[0]["result"]["protocolVersion"], "2024-11-05");
-    insta::assert_snapshot!(responses[1]["error"]);
+    insta::assert_snapshot!(responses[1]["result"]);
 }
 
 #[tokio::test]

@@ -1,4 +1,7 @@
-//! Parses and validates the arguments of built-in tools. Unknown fields are errors.
+//! Parses and validates the arguments of built-in tools. Unknown fields are errors; see `tolerance` for other forms of
+//! values that are accepted.
+
+mod tolerance;
 
 use std::ffi::OsString;
 use std::time::Duration;
@@ -21,19 +24,42 @@ const MAX_SESSION_ID_BYTES: usize = 128;
 #[derive(Debug)]
 pub(crate) enum ToolCall {
     /// The names are those of the servers that the code may call.
-    ExecuteCode(CodeRequest, Vec<String>),
-    RunPython(RunPython),
+    ExecuteCode(SessionChoice, CodeRequest, Vec<String>),
+    RunPython(SessionChoice, RunPython),
     SearchTools(SearchTools),
-    ExecuteCommand(CommandRequest),
+    ExecuteCommand(SessionChoice, CommandRequest),
     GetSessions(Option<SessionId>),
     StopSession(SessionId),
     GetVolumePath,
-    ReadFile(SessionId, OsString, FileRange),
-    WriteFile(SessionId, OsString, Vec<u8>),
-    ListFiles(SessionId, OsString),
+    ReadFile(SessionChoice, OsString, FileRange),
+    WriteFile(SessionChoice, OsString, Vec<u8>),
+    ListFiles(SessionChoice, OsString),
 }
 
-#[derive(Debug)]
+/// The session that a call names in `session_id`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum SessionChoice {
+    /// The default session of the caller, if it has one.
+    Default,
+    New,
+    Existing(SessionId),
+}
+
+/// The value of `session_id` for a new session.
+const NEW_SESSION: &str = "new";
+
+impl SessionChoice {
+    fn parse(session_id: Option<String>) -> Result<Self, Failure> {
+        match session_id {
+            None => Ok(Self::Default),
+            Some(text) if text.is_empty() => Ok(Self::Default),
+            Some(text) if text == NEW_SESSION => Ok(Self::New),
+            Some(text) => self::session_id(text).map(Self::Existing),
+        }
+    }
+}
+
+#[derive(Debug, Clone)]
 pub(crate) struct RunPython {
     pub(crate) code: String,
     pub(crate) servers: Vec<String>,
@@ -61,6 +87,7 @@ struct ExecuteCodeParams {
 #[serde(deny_unknown_fields)]
 struct RunPythonParams {
     code: String,
+    session_id: Option<String>,
     servers: Option<Vec<String>>,
     timeout: Option<f64>,
 }
@@ -101,7 +128,7 @@ struct GetVolumePathParams {}
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ReadFileParams {
-    session_id: String,
+    session_id: Option<String>,
     path: String,
     offset: Option<UnsignedInteger>,
     length: Option<UnsignedInteger>,
@@ -126,7 +153,7 @@ impl<'de> Deserialize<'de> for UnsignedInteger {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct WriteFileParams {
-    session_id: String,
+    session_id: Option<String>,
     path: String,
     content: String,
     encoding: Option<Encoding>,
@@ -134,7 +161,7 @@ struct WriteFileParams {
 
 #[derive(Clone, Copy, Deserialize)]
 enum Encoding {
-    #[serde(rename = "utf-8")]
+    #[serde(rename = "utf-8", alias = "utf8")]
     Utf8,
     #[serde(rename = "base64")]
     Base64,
@@ -143,7 +170,7 @@ enum Encoding {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ListFilesParams {
-    session_id: String,
+    session_id: Option<String>,
     path: Option<String>,
 }
 
@@ -151,12 +178,12 @@ impl ToolCall {
     /// All actions that the call needs.
     pub(crate) fn actions(&self) -> Vec<Action> {
         match self {
-            Self::ExecuteCode(_, servers) | Self::RunPython(RunPython { servers, .. }) if !servers.is_empty() => {
+            Self::ExecuteCode(_, _, servers) | Self::RunPython(_, RunPython { servers, .. }) if !servers.is_empty() => {
                 vec![Action::RunCode, Action::UseServers]
             }
-            Self::ExecuteCode(..) | Self::RunPython(_) => vec![Action::RunCode],
+            Self::ExecuteCode(..) | Self::RunPython(..) => vec![Action::RunCode],
             Self::SearchTools(_) => vec![Action::UseServers],
-            Self::ExecuteCommand(_) => vec![Action::RunCommand],
+            Self::ExecuteCommand(..) => vec![Action::RunCommand],
             Self::GetSessions(_) | Self::StopSession(_) | Self::GetVolumePath => vec![Action::ManageSessions],
             Self::ReadFile(..) | Self::ListFiles(..) => vec![Action::ReadFiles],
             Self::WriteFile(..) => vec![Action::WriteFiles],
@@ -164,52 +191,56 @@ impl ToolCall {
     }
 
     pub(crate) fn parse(tool: &str, arguments: Option<Map<String, Value>>) -> Result<Self, Failure> {
-        let arguments = Value::Object(arguments.unwrap_or_default());
+        let mut arguments = arguments.unwrap_or_default();
+        tolerance::normalize(&mut arguments);
+        let arguments = Value::Object(arguments);
         match tool {
             tools::EXECUTE_CODE => {
                 // The most frequent call: the path to an error is only tracked if there is one.
                 let params = ExecuteCodeParams::deserialize(&arguments).or_else(|_| parse(tool, arguments))?;
+                let session = SessionChoice::parse(params.session_id)?;
                 let request = CodeRequest {
                     code: not_blank("code", params.code)?,
                     template: params.template,
                     flavor: params.flavor,
-                    session_id: params.session_id.map(session_id).transpose()?,
-                    timeout: params.timeout.map(timeout).transpose()?,
+                    session_id: None,
+                    timeout: params.timeout.map(bounded_timeout).transpose()?,
                     host: None,
                     questions: None,
                 };
-                Ok(Self::ExecuteCode(request, params.servers.unwrap_or_default()))
+                Ok(Self::ExecuteCode(session, request, params.servers.unwrap_or_default()))
             }
             tools::RUN_PYTHON => {
                 let params: RunPythonParams = parse(tool, arguments)?;
-                Ok(Self::RunPython(RunPython {
+                let session = SessionChoice::parse(params.session_id)?;
+                let call = RunPython {
                     code: not_blank("code", params.code)?,
                     servers: params.servers.unwrap_or_default(),
-                    timeout: params.timeout.map(timeout).transpose()?,
-                }))
+                    timeout: params.timeout.map(bounded_timeout).transpose()?,
+                };
+                Ok(Self::RunPython(session, call))
             }
             tools::SEARCH_TOOLS => {
                 let SearchToolsParams { query, limit } = parse(tool, arguments)?;
                 let limit = limit.map_or(tools::DEFAULT_FOUND_TOOLS, |UnsignedInteger(limit)| {
                     usize::try_from(limit).unwrap_or(usize::MAX)
                 });
-                if !(1..=tools::MAX_FOUND_TOOLS).contains(&limit) {
-                    let message = format!("limit must be between 1 and {}", tools::MAX_FOUND_TOOLS);
-                    let failure = Failure::new(Kind::Validation, message).with("field", "limit");
-                    return Err(failure.hint("omit it, or send a number in that range"));
-                }
+                // A search returns as many as there are, so a larger number needs no error.
+                let limit = limit.min(tools::MAX_FOUND_TOOLS);
                 Ok(Self::SearchTools(SearchTools { query: not_blank("query", query)?, limit }))
             }
             tools::EXECUTE_COMMAND => {
                 let params: ExecuteCommandParams = parse(tool, arguments)?;
-                Ok(Self::ExecuteCommand(CommandRequest {
+                let session = SessionChoice::parse(params.session_id)?;
+                let request = CommandRequest {
                     command: not_blank("command", params.command)?,
                     template: params.template,
                     flavor: params.flavor,
-                    session_id: params.session_id.map(session_id).transpose()?,
-                    timeout: params.timeout.map(timeout).transpose()?,
+                    session_id: None,
+                    timeout: params.timeout.map(bounded_timeout).transpose()?,
                     questions: None,
-                }))
+                };
+                Ok(Self::ExecuteCommand(session, request))
             }
             tools::GET_SESSIONS => {
                 let params: GetSessionsParams = parse(tool, arguments)?;
@@ -227,16 +258,16 @@ impl ToolCall {
                 let ReadFileParams { session_id: id, path, offset, length } = parse(tool, arguments)?;
                 let range =
                     FileRange { offset: offset.map_or(0, |offset| offset.0), length: length.map(|length| length.0) };
-                Ok(Self::ReadFile(session_id(id)?, not_blank("path", path)?.into(), range))
+                Ok(Self::ReadFile(SessionChoice::parse(id)?, not_blank("path", path)?.into(), range))
             }
             tools::WRITE_FILE => {
                 let WriteFileParams { session_id: id, path, content, encoding } = parse(tool, arguments)?;
                 let content = decode(content, encoding.unwrap_or(Encoding::Utf8))?;
-                Ok(Self::WriteFile(session_id(id)?, not_blank("path", path)?.into(), content))
+                Ok(Self::WriteFile(SessionChoice::parse(id)?, not_blank("path", path)?.into(), content))
             }
             tools::LIST_FILES => {
                 let ListFilesParams { session_id: id, path } = parse(tool, arguments)?;
-                Ok(Self::ListFiles(session_id(id)?, path.unwrap_or_else(|| ".".into()).into()))
+                Ok(Self::ListFiles(SessionChoice::parse(id)?, path.unwrap_or_else(|| ".".into()).into()))
             }
             _ => Err(Failure::new(Kind::Validation, "unknown tool").hint("tools/list lists the tools")),
         }
@@ -250,7 +281,9 @@ pub(crate) fn parse<P: DeserializeOwned>(tool: &str, arguments: Value) -> Result
             "." => format!("{tool}: {}", error.inner()),
             field => format!("{tool}: {field}: {}", error.inner()),
         };
-        Failure::new(Kind::Validation, message)
+        let suggestion = tolerance::suggestion(&error.inner().to_string());
+        let failure = suggestion.into_iter().fold(Failure::new(Kind::Validation, message), Failure::hint);
+        failure
             .hint("send only known fields, with values of the right types")
             .hint("the inputSchema of a tool in tools/list shows its fields")
     })
@@ -291,6 +324,13 @@ pub(crate) fn session_id(text: String) -> Result<SessionId, Failure> {
     Err(Failure::session_not_found(&SessionId::from_caller(shown)))
 }
 
+/// Parses a timeout, whose maximum is applied later.
+fn bounded_timeout(seconds: f64) -> Result<Duration, Failure> {
+    /// More than any maximum.
+    const LONG_S: f64 = 1e9;
+    timeout(seconds.min(LONG_S))
+}
+
 pub(crate) fn timeout(seconds: f64) -> Result<Duration, Failure> {
     Duration::try_from_secs_f64(seconds).ok().filter(|timeout| !timeout.is_zero()).ok_or_else(|| {
         Failure::new(Kind::Validation, "timeout must be a number of seconds greater than 0")
@@ -313,15 +353,83 @@ mod tests {
     #[test]
     fn valid_arguments_become_a_request() {
         let call = parse_call("execute_code", json!({"code": "1", "timeout": 2.5, "session_id": null})).unwrap();
-        insta::assert_compact_debug_snapshot!(call, @r#"ExecuteCode(CodeRequest { code: "1", template: None, flavor: None, session_id: None, timeout: Some(2.5s), host: None, questions: None }, [])"#);
+        insta::assert_compact_debug_snapshot!(call, @r#"ExecuteCode(Default, CodeRequest { code: "1", template: None, flavor: None, session_id: None, timeout: Some(2.5s), host: None, questions: None }, [])"#);
         assert!(matches!(ToolCall::parse("get_volume_path", None), Ok(ToolCall::GetVolumePath)));
-        let call = parse_call("run_python", json!({"code": "1", "servers": ["a"], "timeout": 5})).unwrap();
-        insta::assert_compact_debug_snapshot!(call, @r#"RunPython(RunPython { code: "1", servers: ["a"], timeout: Some(5s) })"#);
+        let call = json!({"code": "1", "servers": ["a"], "timeout": 5, "session_id": "new"});
+        let call = parse_call("run_python", call).unwrap();
+        insta::assert_compact_debug_snapshot!(call, @r#"RunPython(New, RunPython { code: "1", servers: ["a"], timeout: Some(5s) })"#);
         let call =
             parse_call("read_file", json!({"session_id": "s", "path": "a", "offset": 3.0, "length": 4})).unwrap();
         assert!(matches!(call, ToolCall::ReadFile(_, _, FileRange { offset: 3, length: Some(4) })));
         let call = parse_call("search_tools", json!({"query": "x"})).unwrap();
         insta::assert_compact_debug_snapshot!(call, @r#"SearchTools(SearchTools { query: "x", limit: 5 })"#);
+    }
+
+    #[test]
+    fn other_forms_of_values_are_understood() {
+        let empty = json!({"code": "1", "template": "", "flavor": " ", "session_id": "", "timeout": 0, "servers": []});
+        let call = parse_call("execute_code", empty).unwrap();
+        assert_eq!(format!("{call:?}"), format!("{:?}", parse_call("execute_code", json!({"code": "1"})).unwrap()));
+        let ToolCall::ExecuteCode(_, request, servers) = parse_call(
+            "execute_code",
+            json!({"code": "1", "template": "python3", "timeout": " 2.5 ", "servers": "github"}),
+        )
+        .unwrap() else {
+            panic!()
+        };
+        assert_eq!((request.timeout, servers), (Some(Duration::from_millis(2500)), vec!["github".to_owned()]));
+        let long = parse_call("run_python", json!({"code": "1", "timeout": 1e300})).unwrap();
+        assert!(
+            matches!(long, ToolCall::RunPython(_, RunPython { timeout: Some(timeout), .. }) if timeout.as_secs() > 1 << 20)
+        );
+        let part = json!({"session_id": "s", "path": "a", "offset": "3", "length": 0});
+        let part = parse_call("read_file", part).unwrap();
+        assert!(matches!(part, ToolCall::ReadFile(_, _, FileRange { offset: 3, length: None })));
+        let write = |encoding: &str| {
+            parse_call("write_file", json!({"session_id": "s", "path": "a", "content": "", "encoding": encoding}))
+        };
+        assert!(["", "UTF-8", "utf8", "Base64"].into_iter().all(|encoding| write(encoding).is_ok()));
+        assert!(matches!(
+            parse_call("search_tools", json!({"query": "x", "limit": "7"})).unwrap(),
+            ToolCall::SearchTools(SearchTools { limit: 7, .. })
+        ));
+        assert!(
+            matches!(parse_call("list_files", json!({"session_id": "s", "path": ""})).unwrap(), ToolCall::ListFiles(_, path) if path == ".")
+        );
+    }
+
+    #[test]
+    fn unknown_field_is_an_error_with_the_nearest_name() {
+        for (field, nearest) in [
+            ("sesion_id", "session_id"),
+            ("sessionId", "session_id"),
+            ("language", "template"),
+            ("timeout_s", "timeout"),
+        ] {
+            let mut arguments = json!({"code": "1"});
+            arguments[field] = "x".into();
+            let failure = parse_call("execute_code", arguments).unwrap_err();
+            assert!(failure.message.contains(&format!("unknown field `{field}`")), "{failure}");
+            assert_eq!(failure.hints[0], format!("did you mean `{nearest}`?"));
+        }
+        let failure = parse_call("execute_code", json!({"code": "1", "zzz": 1})).unwrap_err();
+        assert!(!failure.hints[0].contains("did you mean"), "{failure:?}");
+    }
+
+    #[test]
+    fn session_id_may_be_missing_or_new() {
+        for (sent, expected) in [
+            (json!(null), SessionChoice::Default),
+            (json!(""), SessionChoice::Default),
+            (json!("new"), SessionChoice::New),
+            (json!("s-1"), SessionChoice::Existing(SessionId::from_caller("s-1"))),
+        ] {
+            let call = parse_call("list_files", json!({"session_id": sent})).unwrap();
+            let ToolCall::ListFiles(choice, _) = call else { panic!("{call:?}") };
+            assert_eq!(choice, expected);
+        }
+        let long = json!({"session_id": "x".repeat(MAX_SESSION_ID_BYTES + 1)});
+        assert_eq!(parse_call("list_files", long).unwrap_err().kind, Kind::SessionNotFound);
     }
 
     #[test]
@@ -331,10 +439,9 @@ mod tests {
             ("execute_code", json!({"code": " \n"})),
             ("execute_code", json!({"code": 5})),
             ("execute_code", json!({"code": "1", "lang": "python"})),
-            ("execute_code", json!({"code": "1", "timeout": "30"})),
-            ("execute_code", json!({"code": "1", "timeout": 0})),
+            ("execute_code", json!({"code": "1", "timeout": "soon"})),
             ("execute_code", json!({"code": "1", "timeout": -1})),
-            ("execute_code", json!({"code": "1", "timeout": 1e300})),
+            ("execute_code", json!({"code": "1", "timeout": []})),
             ("execute_command", json!({"command": ""})),
             ("stop_session", json!({})),
             ("stop_session", json!({"session_id": ""})),
@@ -343,7 +450,7 @@ mod tests {
             ("read_file", json!({"session_id": "s"})),
             ("read_file", json!({"session_id": "s", "path": "a", "offset": -1})),
             ("read_file", json!({"session_id": "s", "path": "a", "offset": 1.5})),
-            ("read_file", json!({"session_id": "s", "path": "a", "offset": "1"})),
+            ("read_file", json!({"session_id": "s", "path": "a", "offset": "first"})),
             ("write_file", json!({"session_id": "s", "path": "", "content": ""})),
             ("write_file", json!({"session_id": "s", "path": "a", "content": "*", "encoding": "base64"})),
             ("write_file", json!({"session_id": "s", "path": "a", "content": "", "encoding": "latin1"})),

@@ -20,6 +20,7 @@ use super::response_stream::Form;
 use super::{HttpOptions, headers, refuse, response_stream};
 use crate::client::{Client, Context, MessageSink};
 use crate::clients::Clients;
+use crate::connection::{Connection, ConnectionName};
 use crate::era::{CAPABILITIES_KEY, Era, MODERN_VERSION, SUBSCRIBE_METHOD};
 use crate::fair_pool::{Permit, Pool};
 use crate::in_flight::{InFlight, Key, Ticket};
@@ -98,6 +99,13 @@ impl<S: Service> Endpoint<S> {
             Err(refusal) => return *refusal,
         };
         let (parts, body) = request.into_parts();
+        let name = match ConnectionName::in_query(parts.uri.query().unwrap_or_default()) {
+            Ok(name) => name,
+            Err(error) => {
+                let hint = "use 1 to 64 letters, digits, `-`, `_` and `.` in `?session=NAME`, or omit it";
+                return refuse(StatusCode::BAD_REQUEST, &error.to_string(), hint);
+            }
+        };
         if !lists_media_type(&parts.headers, &header::CONTENT_TYPE, "application/json") {
             let hint = "send `Content-Type: application/json`";
             return refuse(StatusCode::UNSUPPORTED_MEDIA_TYPE, "the request is not declared as JSON", hint);
@@ -113,7 +121,7 @@ impl<S: Service> Endpoint<S> {
         if self.has_ended(&principal, &parts.headers) {
             return mcp_session_ended();
         }
-        let caller = Caller { endpoint: self, service, principal, headers: parts.headers, slot };
+        let caller = Caller { endpoint: self, service, principal, headers: parts.headers, name, slot };
         match sent {
             Payload::Single(Message::Response { id, outcome }) => caller.handle_response(&id, outcome),
             Payload::Single(Message::Notification { method, params }) => caller.handle_notification(&method, &params),
@@ -210,7 +218,10 @@ pub(super) async fn delete<S: Service>(
     headers: HeaderMap,
 ) -> Response {
     match session_header(&headers) {
-        Some(id) if endpoint.clients.remove(&principal, id) => StatusCode::NO_CONTENT.into_response(),
+        Some(id) if endpoint.clients.remove(&principal, id) => {
+            endpoint.service.connection_ended(&principal, &Connection::McpSession(id.into())).await;
+            StatusCode::NO_CONTENT.into_response()
+        }
         Some(_) => refuse(StatusCode::NOT_FOUND, "unknown Mcp-Session-Id", "it may have ended already"),
         None => refuse(StatusCode::METHOD_NOT_ALLOWED, "nothing to delete", "send an Mcp-Session-Id header"),
     }
@@ -226,6 +237,8 @@ pub(super) struct Caller<S> {
     pub(super) service: Arc<S>,
     principal: Principal,
     headers: HeaderMap,
+    /// The name of the connection in the URL.
+    name: Option<ConnectionName>,
     pub(super) slot: Option<RequestSlot>,
 }
 
@@ -273,8 +286,23 @@ impl<S: Service> Caller<S> {
             Era::Modern => Arc::new(params["_meta"][CAPABILITIES_KEY].clone()),
             Era::Legacy => client.as_ref().map(|client| client.capabilities()).unwrap_or_default(),
         };
+        let connection = self.connection(era);
         let (principal, cancel) = (self.principal.clone(), self.endpoint.shutdown.child_token());
-        Context { principal, era, capabilities, sink, client, cancel, request }
+        // Clients of versions without the header name the MCP session that `initialize` gave them, even if it has ended.
+        let declares_version = self.version().is_some()
+            || session_header(&self.headers).is_some()
+            || era::declared_version(params).is_some();
+        Context { principal, era, capabilities, sink, client, connection, cancel, request, declares_version }
+    }
+
+    /// The connection of a request: by the name in the URL, otherwise the MCP session of the legacy era.
+    fn connection(&self, era: Era) -> Option<Connection> {
+        let mcp_session = || match era {
+            Era::Legacy => session_header(&self.headers).and_then(Clients::known_length),
+            Era::Modern => None,
+        };
+        let named = self.name.clone().map(Connection::Named);
+        named.or_else(|| mcp_session().map(|id| Connection::McpSession(id.into())))
     }
 
     pub(super) fn handle_response(&self, id: &Id, outcome: Outcome) -> Response {

@@ -19,6 +19,10 @@ pub const MAX_FULL_OUTPUT_BYTES: u64 = 8 << 20;
 /// Maximum number of retained outputs of a session. The oldest is removed first.
 const MAX_RETAINED: usize = 4;
 
+/// Maximum number and size of the retained displayed items of a session. The oldest are removed first.
+const MAX_DISPLAYS: usize = 32;
+const MAX_DISPLAY_BYTES: u64 = 16 << 20;
+
 /// An output from its start on.
 #[derive(Debug, Clone)]
 pub struct FullOutput {
@@ -57,15 +61,31 @@ impl FullOutput {
     }
 }
 
-/// The full outputs that a session retains, and the number of its calls.
-#[derive(Default)]
-pub(crate) struct RetainedOutputs(Mutex<Retained>);
+/// The outputs and the displayed items that a session retains, and the number of its calls.
+#[derive(Debug, Default)]
+pub struct RetainedOutputs(Mutex<Retained>);
 
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct Retained {
     calls: u64,
     last_number: u64,
     outputs: VecDeque<FullOutput>,
+    displays: VecDeque<RetainedDisplay>,
+}
+
+#[derive(Debug)]
+struct RetainedDisplay {
+    id: DisplayId,
+    mime: String,
+    data: FullOutput,
+}
+
+/// Identifies a displayed item within its session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DisplayId {
+    /// The number of the call.
+    pub call: u64,
+    pub index: usize,
 }
 
 impl RetainedOutputs {
@@ -75,18 +95,59 @@ impl RetainedOutputs {
         let retained = &mut *guard;
         retained.calls += 1;
         for full in outputs.into_iter().filter_map(|output| output.full.as_mut()) {
-            retained.last_number += 1;
-            full.number = retained.last_number;
-            retained.outputs.push_back(full.clone());
-        }
-        while retained.outputs.len() > MAX_RETAINED {
-            retained.outputs.pop_front();
+            retained.add(full);
         }
         retained.calls
     }
 
+    /// Retains a text that is complete in memory, but too long for its response. None if that fails.
+    pub fn retain_text(&self, text: &[&[u8]]) -> Option<FullOutput> {
+        let mut full = FullOutput::create()?;
+        for part in text {
+            full.add(part);
+        }
+        self.0.lock().add(&mut full);
+        Some(full)
+    }
+
+    /// Retains a displayed item. Returns false if that fails.
+    pub fn retain_display(&self, id: DisplayId, mime: &str, data: &str) -> bool {
+        let Some(mut full) = FullOutput::create() else { return false };
+        full.add(data.as_bytes());
+        if full.missing_bytes > 0 {
+            return false;
+        }
+        let mut retained = self.0.lock();
+        retained.displays.retain(|display| display.id != id);
+        retained.displays.push_back(RetainedDisplay { id, mime: mime.to_owned(), data: full });
+        let mut bytes: u64 = retained.displays.iter().map(|display| display.data.bytes).sum();
+        while retained.displays.len() > MAX_DISPLAYS || bytes > MAX_DISPLAY_BYTES {
+            bytes -= retained.displays.pop_front().map_or(bytes, |display| display.data.bytes);
+        }
+        true
+    }
+
     pub(crate) fn find(&self, number: u64) -> Option<FullOutput> {
         self.0.lock().outputs.iter().find(|output| output.number == number).cloned()
+    }
+
+    /// Returns a displayed item and its MIME type.
+    pub(crate) fn find_display(&self, id: DisplayId) -> Option<(FullOutput, String)> {
+        let retained = self.0.lock();
+        let found = retained.displays.iter().find(|display| display.id == id)?;
+        Some((found.data.clone(), found.mime.clone()))
+    }
+}
+
+impl Retained {
+    /// Numbers and adds an output.
+    fn add(&mut self, full: &mut FullOutput) {
+        self.last_number += 1;
+        full.number = self.last_number;
+        self.outputs.push_back(full.clone());
+        while self.outputs.len() > MAX_RETAINED {
+            self.outputs.pop_front();
+        }
     }
 }
 
@@ -115,5 +176,23 @@ mod tests {
         }
         let found: Vec<u64> = (0..9).filter(|number| outputs.find(*number).is_some()).collect();
         assert_eq!(found, [3, 4, 5, 6]);
+        let text = outputs.retain_text(&[b"head ", b"tail"]).unwrap();
+        assert_eq!((text.number, outputs.find(7).unwrap().read().unwrap().as_slice()), (7, &b"head tail"[..]));
+    }
+
+    #[test]
+    fn retained_displays_are_bounded_in_number_and_size() {
+        let outputs = RetainedOutputs::default();
+        let id = |index| DisplayId { call: 1, index };
+        let retain = |index, bytes| outputs.retain_display(id(index), "text/html", &"x".repeat(bytes));
+        for index in 0..=MAX_DISPLAYS {
+            assert!(retain(index, 10));
+        }
+        let is_retained = |index| outputs.find_display(id(index)).is_some();
+        assert!(!is_retained(0) && is_retained(1) && is_retained(MAX_DISPLAYS));
+        assert_eq!(outputs.find_display(id(1)).unwrap().1, "text/html");
+        let half = usize::try_from(MAX_DISPLAY_BYTES / 2).unwrap();
+        assert!(retain(100, half) && retain(101, half) && !is_retained(MAX_DISPLAYS) && is_retained(100));
+        assert!(!retain(102, half + 1), "an incomplete item is not retained");
     }
 }

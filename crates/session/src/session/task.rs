@@ -99,7 +99,10 @@ impl SessionTask {
         loop {
             tokio::select! {
                 biased;
-                () = self.state.stopped() => return None,
+                () = self.state.stopped() => {
+                    self.leave_if_requested();
+                    return None;
+                }
                 () = age_end.as_mut(), if self.remaining_age.is_some() => {
                     self.state.end(EndReason::AgeExpired);
                     return None;
@@ -144,6 +147,12 @@ impl SessionTask {
         self.starting.take_if(|starting| starting.is_ended_by(event));
         if kernel.take_if(|kernel| kernel.is_ended_by(event)).is_some() {
             self.pending_notice = Some(INTERPRETER_DIED.into());
+        }
+    }
+
+    fn leave_if_requested(&mut self) {
+        if self.state.is_left() {
+            self.instance.leave();
         }
     }
 
@@ -193,7 +202,10 @@ impl SessionTask {
             tokio::select! {
                 finished = &mut run => finished,
                 never = network.collect(questions.as_ref()) => match never {},
-                () = state.stopped() => {
+                () = state.stopped() => if state.is_left() {
+                    // The next server interrupts the call when it takes the session over.
+                    (Ok(Outcome::new(Status::Cancelled)), StateAfterCall::SandboxLost)
+                } else {
                     // The call ends with its instance, and its result has the output until then.
                     kill_handle.kill();
                     let finished = timeout_at(Instant::now() + STOPPED_CALL_TIMEOUT, run).await;
@@ -223,6 +235,7 @@ impl SessionTask {
         drop(guard);
         // The caller may have gone away.
         let _ = reply.send(result);
+        self.leave_if_requested();
         state_after
     }
 

@@ -44,6 +44,12 @@ impl Inner {
             task = handle.task(prepared, lost.calls, Some(INSTANCE_REPLACED.into()), &self.settings);
             end_watch = task.instance.end_watch();
         }
+        if handle.state.is_left() {
+            // The record remains, by which the next server finds the instance.
+            self.live.lock().remove(&id);
+            handle.ended.cancel();
+            return;
+        }
         // The slot is freed, and callers of `stop` continue, when no process of the session is left.
         end_watch.ended().await;
         for change in handle.instance.names.changes().await.unwrap_or_default() {

@@ -1,9 +1,11 @@
 //! Checks requests before they have an effect.
 
+use std::path::Path;
 use std::time::Duration;
 
+use ringfence_backend::interpreter;
 use ringfence_config::{CODE_FLAVOR, SessionSettings};
-use ringfence_core::{Failure, Flavor, Kind, SessionId, Template, bytes};
+use ringfence_core::{Failure, Flavor, Kind, Language, PATH, Root, SessionId, Template, bytes};
 use ringfence_egress::Rule;
 
 use super::Sessions;
@@ -33,19 +35,64 @@ pub(super) struct SessionRequest {
 impl Sessions {
     /// The templates and flavors that callers may request.
     pub fn options(&self) -> SessionOptions {
-        let settings = &self.0.settings;
-        let SessionSettings { templates, flavors, default_template, default_flavor, .. } = settings;
-        let names = flavors.iter().map(|flavor| &*flavor.name).filter(|name| *name != CODE_FLAVOR);
-        SessionOptions {
-            templates: join_names(templates.iter().map(|template| (&*template.name, String::new())), default_template),
-            templates_with_packages: join_names(
-                templates.iter().map(|template| (&*template.name, list_packages(template))),
-                default_template,
-            ),
-            flavors: join_names(names.map(|name| (name, String::new())), default_flavor),
-            network: describe_network(settings.network.packages, &settings.network.rules(default_template)),
-        }
+        options(&self.0.settings, has_interpreter)
     }
+
+    /// The longest timeout that a call may request.
+    pub fn max_timeout(&self) -> Duration {
+        self.0.settings.max_timeout
+    }
+
+    /// Maximum size of the text of a response for a model.
+    pub fn max_result_text(&self) -> usize {
+        self.0.settings.max_result_text
+    }
+}
+
+/// Leaves out templates whose interpreter this host lacks or whose packages it cannot install, and flavors that exceed
+/// the memory of all sessions together. The defaults stay, since calls use them anyway.
+fn options(settings: &SessionSettings, has_interpreter: impl Fn(&Template) -> bool) -> SessionOptions {
+    let SessionSettings { default_template, default_flavor, .. } = settings;
+    let can_install = |template: &Template| template.packages.is_empty() || settings.template_packages.is_some();
+    let is_usable = |template: &&Template| {
+        *template.name == **default_template || has_interpreter(template) && can_install(template)
+    };
+    let templates: Vec<&Template> = settings.templates.iter().filter(is_usable).collect();
+    let fits = |flavor: &&Flavor| {
+        let fits = settings.max_total_memory_bytes.is_none_or(|max| flavor.limits.memory_bytes <= max);
+        &*flavor.name != CODE_FLAVOR && (fits || *flavor.name == **default_flavor)
+    };
+    let packages = templates.iter().filter(|template| !template.packages.is_empty());
+    let packages: Vec<String> =
+        packages.map(|template| format!("{} has {}", template.name, list_packages(template))).collect();
+    let is_offered = |language: &Language| templates.iter().any(|template| template.language == *language);
+    let languages: Vec<&str> = Language::ALL.into_iter().filter(is_offered).map(language_title).collect();
+    SessionOptions {
+        templates: templates.iter().map(|template| template.name.to_string()).collect(),
+        default_template: default_template.clone(),
+        languages: languages.join(", "),
+        packages: packages.join("; "),
+        flavors: settings.flavors.iter().filter(fits).map(|flavor| flavor.name.to_string()).collect(),
+        default_flavor: default_flavor.clone(),
+        network: describe_network(settings.network.packages, &settings.network.rules(default_template)),
+    }
+}
+
+fn language_title(language: Language) -> &'static str {
+    match language {
+        Language::Python => "Python",
+        Language::Node => "JavaScript (Node.js)",
+        Language::Bash => "bash",
+    }
+}
+
+/// Whether sandboxes of a template have its interpreter. Only the host's own root is examined: a separate root file
+/// system was checked when the server started.
+fn has_interpreter(template: &Template) -> bool {
+    let program = template.language.interpreter();
+    template.root != Root::Host
+        || PATH.split(':').any(|directory| Path::new(directory).join(program).exists())
+        || interpreter::find(program).is_some()
 }
 
 /// Describes what sessions may reach, in few words, because they occupy a part of every agent's context.
@@ -56,17 +103,7 @@ fn describe_network(packages: bool, rules: &[Rule]) -> String {
     if rules.len() > MAX_SHOWN_HOSTS {
         reachable.push(format!("{} more", rules.len() - MAX_SHOWN_HOSTS));
     }
-    if reachable.is_empty() { String::new() } else { format!("Network: {} only.", reachable.join(", ")) }
-}
-
-/// Joins names with the details of each, and marks the default one.
-fn join_names<'a>(names: impl Iterator<Item = (&'a str, String)>, default: &str) -> String {
-    let describe = |(name, details): (&str, String)| {
-        let default = if name == default { "default" } else { "" };
-        let notes: Vec<&str> = [default, &details].into_iter().filter(|note| !note.is_empty()).collect();
-        if notes.is_empty() { name.to_owned() } else { format!("{name} ({})", notes.join("; ")) }
-    };
-    names.map(describe).collect::<Vec<_>>().join(", ")
+    if reachable.is_empty() { "No network.".to_owned() } else { format!("Network: {} only.", reachable.join(", ")) }
 }
 
 /// Lists the packages of a template, without their versions.
@@ -105,7 +142,9 @@ pub(super) fn ignored_options(
         ("flavor", request.flavor.is_some(), &flavor.name, &session.flavor.name),
     ] {
         if is_requested && requested != actual {
-            ignored.push(format!("{option} `{requested}` is ignored: this session has `{actual}`"));
+            ignored.push(format!(
+                "{option} `{requested}` is ignored: this session has `{actual}`; session_id \"new\" creates another"
+            ));
         }
     }
     Ok(ignored)
@@ -177,19 +216,35 @@ mod tests {
             describe_network(true, &rules),
             "Network: package registries (pip, npm), a.example, *.b.example:8443, c+private, 2 more only."
         );
-        assert_eq!(describe_network(false, &[]), "");
+        assert_eq!(describe_network(false, &[]), "No network.");
     }
 
     #[test]
     fn packages_of_a_template_are_listed_without_versions_and_not_all_of_them() {
-        let mut template = Template::builtin(ringfence_core::Language::Python);
+        let mut template = Template::builtin(Language::Python);
         assert_eq!(list_packages(&template), "");
         template.packages = vec!["numpy".into(), "pandas==2.*".into(), "scikit-learn[alldeps]>=1.5".into()];
         assert_eq!(list_packages(&template), "numpy pandas scikit-learn");
         template.packages = vec!["a".into(); MAX_SHOWN_PACKAGES + 1];
         assert_eq!(list_packages(&template), "a a a a a a a a …");
-        let names = || [("data", "numpy".to_owned()), ("bash", String::new())].into_iter();
-        assert_eq!(join_names(names(), "data"), "data (default; numpy), bash");
-        assert_eq!(join_names(names(), "bash"), "data (numpy), bash (default)");
+    }
+
+    #[test]
+    fn only_templates_and_flavors_that_work_are_offered() {
+        let settings = SessionSettings::default();
+        let all = options(&settings, |_| true);
+        assert_eq!(all.templates, ["python", "node", "bash"], "no packages can be installed for `data`");
+        assert_eq!((all.flavors.join(" ").as_str(), all.packages.as_str()), ("small medium large", ""));
+        let without_node = options(&settings, |template| template.language != Language::Node);
+        assert_eq!(without_node.templates, ["python", "bash"]);
+        assert_eq!(without_node.languages, "Python, bash");
+        assert_eq!(options(&settings, |_| false).templates, ["python"], "the default stays");
+        let packages = ringfence_core::TemplatePackages::new(|_| Box::pin(std::future::pending()));
+        let settings =
+            SessionSettings { template_packages: Some(packages), max_total_memory_bytes: Some(2 << 30), ..settings };
+        let limited = options(&settings, |_| true);
+        assert_eq!(limited.flavors, ["small", "medium"]);
+        assert_eq!(limited.templates.last().map(String::as_str), Some("data"));
+        assert_eq!(limited.packages, "data has numpy pandas matplotlib pillow requests openpyxl");
     }
 }

@@ -1,6 +1,6 @@
 //! The state that a live session shares between its task and its callers.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock, MutexGuard};
 use std::time::{Duration, Instant};
 
@@ -19,6 +19,8 @@ pub(crate) struct SessionState {
     last_used_ms: AtomicU64,
     /// Cancelled after the state has become `Stopping`.
     stop: CancellationToken,
+    /// Whether the instance continues without this server.
+    is_left: AtomicBool,
 }
 
 struct Lifecycle {
@@ -40,7 +42,8 @@ impl SessionState {
     pub(crate) fn new() -> Arc<Self> {
         let lifecycle = Mutex::new(Lifecycle { state: State::Starting, users: 0 });
         let (last_used_s, last_used_ms) = (AtomicU64::new(now_s()), AtomicU64::new(monotonic_ms()));
-        Arc::new(Self { lifecycle, last_used_s, last_used_ms, stop: CancellationToken::new() })
+        let (stop, is_left) = (CancellationToken::new(), AtomicBool::new(false));
+        Arc::new(Self { lifecycle, last_used_s, last_used_ms, stop, is_left })
     }
 
     /// In milliseconds of a monotonic clock.
@@ -97,6 +100,17 @@ impl SessionState {
         if self.change(Change::Stop(reason)).is_ok() {
             self.notify_stop();
         }
+    }
+
+    /// Ends the session in this server, and leaves its instance to the next one.
+    pub(crate) fn leave(&self) {
+        self.is_left.store(true, Ordering::Release);
+        self.end(EndReason::ShutDown);
+    }
+
+    /// Whether the instance continues without this server.
+    pub(crate) fn is_left(&self) -> bool {
+        self.is_left.load(Ordering::Acquire)
     }
 
     /// Closes an idle session for new calls. False if a call waits or runs. The session's task goes on until

@@ -7,10 +7,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::recovery::{damage, store_with_backup};
 use super::*;
+use crate::DefaultSessionOwner;
 use crate::backup::{Backups, Cancellation};
 use crate::crash_point::CRASH_AT;
 
 const CHILD_DIRECTORY: &str = "RINGFENCE_TEST_STORE";
+
+fn owner() -> DefaultSessionOwner {
+    DefaultSessionOwner { principal: "ci".into(), profile: "code".into(), connection: "name:a".into() }
+}
 
 /// Runs in a child process: writes rows until it is killed, and prints each one that was acknowledged.
 #[tokio::test]
@@ -24,7 +29,7 @@ async fn child_that_writes() {
         let session = record(&number.to_string(), number);
         let id = session.id.clone();
         store.upsert_session(session).await.unwrap();
-        store.set_code_session(&id, "ci", "code").await.unwrap();
+        store.set_default_session(&id, owner()).await.unwrap();
         store.grant(&id, &[number.to_string()]).await.unwrap();
         store.save_memory("ci", "number", number.to_string(), None).await.unwrap();
         store.save_tool("ci", Language::Python, "number", number.to_string(), "").await.unwrap();
@@ -72,8 +77,8 @@ async fn acknowledged_writes_survive_a_kill() {
         let at_least = |text: String| assert!(text.parse::<u64>().unwrap() + 1 >= written, "{text} of {written}");
         at_least(store.load_memory("ci", "number").await.unwrap().unwrap().value);
         at_least(store.saved_tool("ci", Language::Python, "number", None).await.unwrap().unwrap().source);
-        let code_sessions = store.code_sessions("ci", "code").await.unwrap();
-        assert!(code_sessions.len() as u64 + unacknowledged >= written, "{} of {written}", code_sessions.len());
+        let default_sessions = store.default_sessions(owner()).await.unwrap();
+        assert!(default_sessions.len() as u64 + unacknowledged >= written, "{} of {written}", default_sessions.len());
         let last = SessionId::from_caller((written - 1).to_string());
         assert_eq!(store.granted(&last).await.unwrap(), [(written - 1).to_string()]);
         unacknowledged += found.len() as u64 - written;

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 use ringfence_config::{Flag, parse_volume};
+use ringfence_mcp::connection::ConnectionName;
 
 use crate::options::parse_rule;
 
@@ -36,6 +37,10 @@ pub(crate) struct Arguments {
     /// Serve one client on standard input and output instead of HTTP
     #[arg(long, conflicts_with_all = ["host", "port"])]
     pub(in crate::commands) stdio: bool,
+    /// Give the default sessions of --stdio a name: they remain after the end of this process, for the next one with the
+    /// same name [1 to 64 letters, digits, `-`, `_` and `.`]
+    #[arg(long, value_name = "NAME", requires = "stdio")]
+    pub(in crate::commands) session: Option<ConnectionName>,
     /// The profile that clients get at /mcp and over stdio: `code` for code that calls tools, or one of [profiles.NAME]
     /// [default: everything] [env: RINGFENCE_PROFILE]
     #[arg(long, value_name = "NAME")]

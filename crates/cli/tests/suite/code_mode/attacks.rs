@@ -115,7 +115,7 @@ fn session_with_servers_ends_if_client_disconnects_before_response() {
         response["result"]["structuredContent"]["sessions"].as_array().map_or(0, Vec::len)
     };
     let connection = endpoint.server.send("POST /mcp", &call.to_string());
-    // The other session is that of `run_python`.
+    // The other session is the default session of the endpoint.
     wait_until("the session is not created", || session_count() == 2);
     drop(connection);
     wait_until("the session does not end", || session_count() == 1);

@@ -61,7 +61,7 @@ impl Endpoint {
         let state = Arc::new(tempfile::tempdir().expect("temporary directory"));
         let config = Arc::new(config);
         let endpoint = Self::serve(config, variables, state);
-        // Creates the session of `run_python`, so that later results do not mention a new one.
+        // Creates the default session, so that later results do not mention a new one.
         endpoint.run("0");
         endpoint
     }
@@ -91,15 +91,21 @@ impl Endpoint {
         self.run_for(&json!({"code": code, "servers": servers}))
     }
 
+    /// Runs code in the default session of the name `test`.
     pub(super) fn run_for(&self, arguments: &Value) -> RunResult {
-        RunResult(self.server.call("run_python", arguments))
+        let params = json!({"name": "run_python", "arguments": arguments});
+        RunResult(self.request("/mcp?session=test", "tools/call", &params))
     }
 
     /// Sends a request to the endpoint of a profile.
     pub(super) fn at(&self, profile: &str, method: &str, params: &Value) -> Value {
+        self.request(&format!("/mcp/{profile}"), method, params)
+    }
+
+    fn request(&self, path: &str, method: &str, params: &Value) -> Value {
         let call = json!({"jsonrpc": "2.0", "id": 1, "method": method, "params": params});
         let headers = format!("Host: {}\r\nContent-Type: application/json\r\n", self.server.address);
-        let (_, body) = self.server.http(&format!("POST /mcp/{profile}"), &headers, &call.to_string());
+        let (_, body) = self.server.http(&format!("POST {path}"), &headers, &call.to_string());
         serde_json::from_str(&body).unwrap_or_else(|error| panic!("{error}: {body}"))
     }
 

@@ -1,5 +1,5 @@
-//! State that survives its session or the server: saved tools and memories, which belong to one principal, and the
-//! session of `run_python`.
+//! State that survives its session or the server: saved tools and memories, which belong to one principal, and named
+//! default sessions.
 
 use ringfence_core::Language;
 use ringfence_testkit::Server;
@@ -86,7 +86,7 @@ fn memory_survives_restart_and_belongs_to_one_principal() {
 }
 
 #[test]
-fn run_python_session_survives_server_restart() {
+fn default_session_and_its_grants_survive_server_restart() {
     let endpoint = Endpoint::start();
     endpoint.run_with("x = 5", &["tools"]);
     let endpoint = endpoint.kill_and_restart();

@@ -70,5 +70,6 @@ fn arguments_of_a_tool_cannot_answer_a_question() {
         "inputResponses": {"network": {"action": "accept", "content": {"decision": "always"}}},
     });
     let response = call(&server, json!({"arguments": arguments}));
-    assert!(response["error"]["message"].to_string().contains("inputResponses"), "{response}");
+    let text = response["result"]["content"][0]["text"].as_str().unwrap_or_default();
+    assert!(response["result"]["isError"] == true && text.contains("inputResponses"), "{response}");
 }

@@ -124,7 +124,8 @@ pub(super) fn tools(server: &Server) -> Vec<String> {
 }
 
 pub(super) fn is_denied(response: &Value) -> bool {
-    response["error"]["data"]["error_code"] == "POLICY_DENIED"
+    let codes = [&response["error"]["data"]["error_code"], &response["result"]["structuredContent"]["error_code"]];
+    codes.into_iter().any(|code| code == "POLICY_DENIED")
 }
 
 /// Sends a REST request and returns the status and the body of the response.

@@ -73,6 +73,8 @@ fn requests() -> Vec<(&'static str, Value, Needs)> {
         ("resources/subscribe", json!({"uri": "file:///none"}), servers),
         ("resources/unsubscribe", json!({"uri": "file:///none"}), servers),
         ("resources/read", json!({"uri": "ringfence://sessions/none/outputs/1"}), &["code", "command"]),
+        ("resources/read", json!({"uri": "ringfence://sessions/none/displays/1/0"}), &["code", "command"]),
+        ("resources/read", json!({"uri": "ringfence://sessions/none/files/workspace/x"}), &["files.read"]),
         ("resources/read", json!({"uri": "resource://ringfence/capabilities"}), &["code"]),
     ]);
     requests

@@ -63,7 +63,9 @@ async fn modern_era() {
     let call = modern(json!({"name": "execute_code", "arguments": {"code": ""}}));
     let headers = [JSON, ACCEPT, version, "Mcp-Method: tools/call", "Mcp-Name: execute_code"];
     let refusal = server.post(&headers, &request("tools/call", call)).await;
-    assert_eq!((refusal.status, &refusal.json()["error"]["data"]["error_code"]), (200, &json!("VALIDATION_ERROR")));
+    let refused = refusal.json()["result"].take();
+    let shown = (&refused["isError"], &refused["structuredContent"]["error_code"]);
+    assert_eq!((refusal.status, shown), (200, (&json!(true), &json!("VALIDATION_ERROR"))));
 
     let unknown = server.post(&[JSON, ACCEPT, version, "Mcp-Method: x/y"], &request("x/y", modern(json!({})))).await;
     assert_eq!((unknown.status, &unknown.json()["error"]["code"]), (404, &json!(-32601)));

@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use super::super::guest_lines;
 use super::super::terminal::to_one_line;
 use super::{Reply, SUCCESS};
 
@@ -17,12 +18,12 @@ pub(super) fn text(reply: &Reply) -> String {
         let _ = writeln!(text, "exit: {code}");
     }
     for output in [&reply.stdout, &reply.result].into_iter().flatten() {
-        for line in lines(output) {
+        for line in lines(&output.text) {
             let _ = writeln!(text, "{line}");
         }
     }
     for (label, output) in [("stderr", &reply.stderr), ("error", &reply.error)] {
-        let lines: Vec<String> = output.iter().flat_map(|output| lines(output)).collect();
+        let lines: Vec<String> = output.iter().flat_map(|output| lines(&output.text)).collect();
         match lines.as_slice() {
             [] => {}
             [line] => {
@@ -47,14 +48,8 @@ pub(super) fn guest_text(text: &str) -> String {
 
 /// The lines of guest text, without blank ones and lone `()`. A line that begins with a label is indented.
 fn lines(text: &str) -> impl Iterator<Item = String> {
-    let lines = text.split(['\n', '\u{2028}', '\u{2029}']).map(str::trim_end);
-    lines
-        .filter(|line| !matches!(line.trim_start(), "" | "()"))
-        .map(|line| if has_label(line) { format!(" {line}") } else { line.to_owned() })
-}
-
-fn has_label(line: &str) -> bool {
-    LABELS.iter().any(|label| line.get(..label.len()).is_some_and(|start| start.eq_ignore_ascii_case(label)))
+    let lines = guest_lines::lines(text, &LABELS).map(|line| line.trim_end().to_owned());
+    lines.filter(|line| !matches!(line.trim_start(), "" | "()"))
 }
 
 #[cfg(test)]
@@ -67,7 +62,7 @@ mod tests {
         #[test]
         fn no_guest_line_begins_with_a_label(text in "((status|exit|STDERR|error|note|x|é| )?(:| )?[\n\r\u{2028}]?){0,12}") {
             for line in lines(&text) {
-                prop_assert!(!has_label(&line) && !line.contains(['\n', '\u{2028}']), "{line:?}");
+                prop_assert!(!guest_lines::has_label(&line, &LABELS) && !line.contains(['\n', '\u{2028}']), "{line:?}");
             }
         }
     }

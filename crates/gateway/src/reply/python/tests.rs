@@ -3,13 +3,15 @@ use std::time::Duration;
 
 use ringfence_core::Kind;
 use ringfence_guest::{CellError, DisplayItem};
-use ringfence_session::CallNote;
+use ringfence_session::{CallNote, Output};
 
 use super::*;
 use crate::reply::tests::{empty_answer, output};
 
+const MAX_TEXT: usize = 16 << 10;
+
 fn compact(answer: &CallResult) -> ToolResult {
-    python_result(answer, OutputMode::Compact)
+    python_result(answer, SessionAccess::WithoutId, OutputMode::Compact, MAX_TEXT)
 }
 
 fn text(reply: &ToolResult) -> &str {
@@ -68,9 +70,15 @@ fn success_has_no_status_line() {
         ..empty_answer()
     });
     assert_eq!((text(&reply), reply.content.len(), reply.is_error), ("hello\nworld\n[1, 2]", 1, false));
-    assert_eq!(reply.fields, json!({"status": "success", "stdout": "hello\n\n()\nworld", "result": "[1, 2]"}));
+    assert_eq!(
+        reply.fields,
+        json!({"status": "success", "stdout": "hello\n\n()\nworld", "result": "[1, 2]", "session_id": "session-1"})
+    );
     let silent = compact(&empty_answer());
-    assert_eq!((text(&silent), &silent.fields), ("status: success", &json!({"status": "success"})));
+    assert_eq!(
+        (text(&silent), &silent.fields),
+        ("status: success", &json!({"status": "success", "session_id": "session-1"}))
+    );
 }
 
 #[test]
@@ -111,7 +119,7 @@ fn every_status_in_toon() {
     let replies: Vec<String> = [empty_answer(), raised(), timed_out()]
         .iter()
         .map(|answer| {
-            let reply = python_result(answer, OutputMode::Toon);
+            let reply = python_result(answer, SessionAccess::WithoutId, OutputMode::Toon, MAX_TEXT);
             assert_eq!(reply.fields, compact(answer).fields);
             assert_eq!(reply.is_error, compact(answer).is_error);
             text(&reply).to_owned()
@@ -148,7 +156,12 @@ fn images_follow_the_text() {
     let item = |mime: &str, data: &str| DisplayItem { mime: mime.into(), data: Some(data.into()) };
     let display = vec![item("image/png", "iVBORw=="), item("image/png", "no base64!"), item("text/html", "<b>hi</b>")];
     for mode in [OutputMode::Compact, OutputMode::Toon] {
-        let reply = python_result(&CallResult { display: display.clone(), ..empty_answer() }, mode);
+        let reply = python_result(
+            &CallResult { display: display.clone(), ..empty_answer() },
+            SessionAccess::WithoutId,
+            mode,
+            MAX_TEXT,
+        );
         assert_eq!(reply.content.len(), 3);
         assert_eq!(reply.content[1], ContentBlock::image("iVBORw==", "image/png"));
         let fields = reply.fields;
@@ -162,14 +175,14 @@ fn invalid_arguments_have_their_own_status() {
     let failure =
         Failure::new(Kind::Validation, "run_python: servers: invalid type: string \"x\", expected a sequence")
             .hint("send the arguments of the tool's inputSchema, and no others");
-    let reply = python_validation_error(&failure, OutputMode::Compact);
+    let reply = python_failure(failure.clone(), OutputMode::Compact);
     assert!(reply.is_error);
     insta::assert_snapshot!(text(&reply), @r#"
     status: validation_error
     error: run_python: servers: invalid type: string "x", expected a sequence
     note: send the arguments of the tool's inputSchema, and no others
     "#);
-    insta::assert_snapshot!(text(&python_validation_error(&failure, OutputMode::Toon)), @r#"
+    insta::assert_snapshot!(text(&python_failure(failure.clone(), OutputMode::Toon)), @r#"
     ```toon
     status: validation_error
     error: "run_python: servers: invalid type: string \"x\", expected a sequence"
