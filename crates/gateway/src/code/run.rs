@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use ringfence_core::{Failure, Kind, SessionId};
 use ringfence_session::{CallResult, CodeRequest, HostCalls};
+use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -15,7 +16,7 @@ use crate::authorize::{Action, Object, SessionGrants, Subject};
 use crate::catalogue::KnownServer;
 
 /// Maximum time that code waits for the tools of servers that start for the first time.
-const FIRST_START_TIMEOUT: Duration = Duration::from_secs(20);
+pub(super) const FIRST_START_TIMEOUT: Duration = Duration::from_secs(20);
 
 fn is_named(server_names: &[String], server: &KnownServer) -> bool {
     server_names.iter().any(|name| *name == server.name || *name == server.alias)
@@ -145,12 +146,15 @@ impl CodeMode {
             return Err(refuse(Failure::new(Kind::Validation, message).with("field", "servers")));
         }
         let mut known = self.0.hosting.known_servers(&caller.profile).await;
-        // A server that has never been connected has no known tools yet.
+        // A server that has never been connected has no known tools yet. One that starts on demand starts here.
         let deadline = Instant::now() + FIRST_START_TIMEOUT;
+        let mut starts = JoinSet::new();
         for server in known.servers().iter().filter(|server| server.tools.is_empty() && is_named(server_names, server))
         {
-            self.0.hosting.wait_for_tools(&server.name, deadline).await;
+            let (hosting, name) = (self.0.hosting.clone(), server.name.clone());
+            starts.spawn(async move { hosting.wait_for_tools(&name, deadline).await });
         }
+        starts.join_all().await;
         known = self.0.hosting.known_servers(&caller.profile).await;
         let find = |name: &String| {
             super::tool_call::find(&known, name).cloned().map_err(|error| {
