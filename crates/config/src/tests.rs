@@ -303,14 +303,13 @@ fn empty_variables_of_other_programs_are_ignored() {
         ("MCP_SERVER_HOST", "localhost"),
         ("MCP_ENABLE_CORS", ""),
         ("MSB_MAX_TOTAL_MEMORY_MB", " "),
-        ("RINGFENCE_AUTH_TOKEN", ""),
-        ("MCP_AUTH_TOKEN", "a-long-secret"),
+        ("MCP_AUTH_TOKEN", ""),
     ];
     let configuration = load_text("", &variables, Vec::new()).unwrap();
     assert_eq!(configuration.server.host, std::net::IpAddr::from([127, 0, 0, 1]));
     assert_eq!((configuration.server.enable_cors, configuration.sessions.max_total_memory_bytes), (false, None));
     let shown = configuration.show();
-    assert!(shown.contains("MCP_AUTH_TOKEN") && !shown.contains("RINGFENCE_AUTH_TOKEN"), "{shown}");
+    assert!(!shown.contains("MCP_AUTH_TOKEN"), "{shown}");
     assert!(
         load_text("", &[("RINGFENCE_HOST", "")], Vec::new()).is_err(),
         "empty variables of ringfence are not ignored"
