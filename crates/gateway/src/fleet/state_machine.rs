@@ -135,7 +135,6 @@ impl State {
             }
             // A single attempt: the count is not reset.
             (Self::Failed { has_cooled_down: true, .. }, Event::StartRequested) => Next::Attempt(MAX_ATTEMPTS).begin(),
-            (Self::Idle(Idle::Unused), Event::StartRequested) => Next::Attempt(1).begin(),
 
             (Self::Stopping(next), Event::Stopped | Event::TimerExpired) => next.begin(),
             (Self::Stopping(_), Event::Start) => (Self::Stopping(Next::Attempt(1)), Action::Continue),
@@ -147,7 +146,8 @@ impl State {
             (Self::Connecting(_) | Self::Connected(_), Event::Stop(idle)) => {
                 (Self::Stopping(Next::Idle(idle)), Action::Stop)
             }
-            (Self::Idle(_) | Self::BackingOff(_) | Self::Failed { .. }, Event::Start) => Next::Attempt(1).begin(),
+            (Self::Idle(_) | Self::BackingOff(_) | Self::Failed { .. }, Event::Start)
+            | (Self::Idle(Idle::Unused), Event::StartRequested) => Next::Attempt(1).begin(),
             (Self::Queued(_) | Self::BackingOff(_) | Self::Failed { .. }, Event::Stop(idle)) => {
                 Next::Idle(idle).begin()
             }
@@ -299,8 +299,9 @@ mod tests {
             for event in path.into_iter().map(|step| EVENTS[step]) {
                 let Some((next, action)) = state.after(event) else { continue };
                 match (event, state) {
-                    (Event::Start, _) | (Event::TimerExpired, State::Connected(_)) => attempts = 0,
-                    (Event::StartRequested, State::Idle(_)) => attempts = 0,
+                    (Event::Start, _)
+                    | (Event::StartRequested, State::Idle(_))
+                    | (Event::TimerExpired, State::Connected(_)) => attempts = 0,
                     (Event::StartRequested, _) => attempts = MAX_ATTEMPTS - 1,
                     _ => {}
                 }
