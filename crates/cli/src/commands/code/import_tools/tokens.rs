@@ -70,7 +70,7 @@ struct Scanner<'a> {
     tokens: Vec<Token<'a>>,
 }
 
-impl<'a> Scanner<'a> {
+impl Scanner<'_> {
     /// Moves to the next line with code. Returns its start and the width of its indentation.
     fn next_line(&mut self) -> Option<(usize, usize)> {
         loop {
