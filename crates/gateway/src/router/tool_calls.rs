@@ -74,21 +74,7 @@ impl Gateway {
             context.cancel.cancel();
             return Err(self.refuse(context, failure::timed_out(self.request_timeout)));
         };
-        let mut result = result.map(Reply::into_json).map_err(failure::render)?;
-        if context.is_plain_request() {
-            add_session_fields(&mut result);
-        }
-        Ok(result)
-    }
-}
-
-/// Copies the session of a call to the top of its result, where plain clients look for it.
-fn add_session_fields(result: &mut Value) {
-    const FIELDS: [&str; 2] = ["session_id", "session_created"];
-    for field in FIELDS {
-        if let Some(value) = result["structuredContent"].get(field).cloned() {
-            result[field] = value;
-        }
+        result.map(Reply::into_json).map_err(failure::render)
     }
 }
 
