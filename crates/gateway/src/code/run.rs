@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use ringfence_core::{Failure, Kind, SessionId};
 use ringfence_session::{CallResult, CodeRequest, HostCalls};
-use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -148,7 +147,7 @@ impl CodeMode {
         let mut known = self.0.hosting.known_servers(&caller.profile).await;
         // A server that has never been connected has no known tools yet. One that starts on demand starts here.
         let deadline = Instant::now() + FIRST_START_TIMEOUT;
-        let mut starts = JoinSet::new();
+        let mut starts = tokio::task::JoinSet::new();
         for server in known.servers().iter().filter(|server| server.tools.is_empty() && is_named(server_names, server))
         {
             let (hosting, name) = (self.0.hosting.clone(), server.name.clone());
