@@ -4,6 +4,7 @@ pub(crate) mod allow;
 pub(crate) mod audit;
 pub(crate) mod bench;
 pub(crate) mod cache;
+pub(crate) mod code;
 pub(crate) mod config;
 pub(crate) mod doctor;
 pub(crate) mod run;

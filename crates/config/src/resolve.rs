@@ -27,7 +27,7 @@ use crate::configuration::{
 };
 use crate::document::{Count, HostingConfig, LogConfig, LogFormat, LogLevel, Seconds, ServerConfig};
 use crate::error::ConfigError;
-use crate::sources::{Environment, misspelt_variables};
+use crate::sources::{Environment, foreign_key_warning, misspelt_variables};
 use crate::values::Values;
 
 const DEFAULT_MAX_REQUESTS: usize = 512;
@@ -45,6 +45,7 @@ pub(crate) fn resolve(
     let mut sessions = sessions::resolve(&config, &values)?;
     let mut warnings = bridge_variables::apply(&mut values, &sessions.templates, &environment);
     warnings.extend(misspelt_variables(&environment));
+    warnings.extend(foreign_key_warning(&environment));
     let mut code = code::resolve(&config.code);
     if let Some(template) = values.get("code.template").and_then(|found| found.value.as_str()) {
         template.clone_into(&mut code.template);
@@ -115,6 +116,7 @@ fn hosting(config: &HostingConfig, values: &Values) -> Result<HostingSettings, C
     Ok(HostingSettings {
         files: config.files.iter().flatten().map(|path| origin.resolve_path(Path::new(path))).collect(),
         import: config.import.unwrap_or_default(),
+        discover: config.discover.unwrap_or(true),
         pin_on_first_use: config.pin_on_first_use.unwrap_or_default(),
         install_allow: install_allow(config, values)?,
     })

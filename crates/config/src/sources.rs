@@ -16,7 +16,7 @@ pub(crate) use parse::parse_file;
 #[cfg(test)]
 pub(crate) use variables::values_from_environment;
 pub use variables::{CONFIG_FILE_VARIABLE, normalize_log_level};
-pub(crate) use variables::{IMAGE_VARIABLE, KEYS, RUNTIME_VARIABLE, misspelt_variables};
+pub(crate) use variables::{IMAGE_VARIABLE, KEYS, RUNTIME_VARIABLE, foreign_key_warning, misspelt_variables};
 
 use crate::error::ConfigError;
 use crate::origin::Origin;

@@ -54,7 +54,7 @@ fn flags_override_variables_and_variables_override_file() {
         ("MSB_SESSION_TIMEOUT", "90"),
         ("MSB_MAX_TOTAL_MEMORY_MB", "4096"),
         ("RINGFENCE_SESSIONS_POOL", "python=2"),
-        ("MSB_API_KEY", "very secret"),
+        ("MCP_AUTH_TOKEN", "very secret"),
         ("CI_SECRET", "also secret"),
     ];
     let flags = vec![Flag::new("--port", "server.port", 4), Flag::new("--max-sessions", "sessions.max_sessions", 3)];
@@ -304,13 +304,12 @@ fn empty_variables_of_other_programs_are_ignored() {
         ("MCP_ENABLE_CORS", ""),
         ("MSB_MAX_TOTAL_MEMORY_MB", " "),
         ("MCP_AUTH_TOKEN", ""),
-        ("MSB_API_KEY", "a-long-secret"),
     ];
     let configuration = load_text("", &variables, Vec::new()).unwrap();
     assert_eq!(configuration.server.host, std::net::IpAddr::from([127, 0, 0, 1]));
     assert_eq!((configuration.server.enable_cors, configuration.sessions.max_total_memory_bytes), (false, None));
     let shown = configuration.show();
-    assert!(shown.contains("MSB_API_KEY") && !shown.contains("MCP_AUTH_TOKEN"), "{shown}");
+    assert!(!shown.contains("MCP_AUTH_TOKEN"), "{shown}");
     assert!(
         load_text("", &[("RINGFENCE_HOST", "")], Vec::new()).is_err(),
         "empty variables of ringfence are not ignored"
@@ -366,6 +365,17 @@ fn ignored_and_misspelt_variables_cause_warnings() {
         "the variable of the key takes precedence"
     );
     assert_eq!(load_text(science, &both[..1], Vec::new()).unwrap().code.template, "science");
+}
+
+#[test]
+fn key_of_another_server_is_not_a_token() {
+    let key = ("MSB_API_KEY", "a-key-of-another-server");
+    let configuration = load_text("", &[key], Vec::new()).unwrap();
+    assert_eq!(configuration.tokens().unwrap(), []);
+    insta::assert_snapshot!(configuration.warnings.join("\n"), @"MSB_API_KEY is ignored: no client has to send it; to require a token, set RINGFENCE_AUTH_TOKEN");
+    let configuration = load_text("", &[key, ("MCP_AUTH_TOKEN", "a-token")], Vec::new()).unwrap();
+    assert_eq!((configuration.tokens().unwrap().len(), configuration.warnings.len()), (1, 0));
+    assert_eq!(load_text("", &[("MSB_API_KEY", " ")], Vec::new()).unwrap().warnings, Vec::<String>::new());
 }
 
 #[test]

@@ -23,9 +23,12 @@ enum Visibility {
 }
 
 impl Principal {
+    /// The name of callers without a token.
+    pub const LOCAL_NAME: &'static str = "local";
+
     /// The principal of callers without a token.
     pub fn local() -> Self {
-        static NAME: LazyLock<Arc<str>> = LazyLock::new(|| "local".into());
+        static NAME: LazyLock<Arc<str>> = LazyLock::new(|| Principal::LOCAL_NAME.into());
         Self::named(Arc::clone(&NAME))
     }
 

@@ -16,6 +16,17 @@ pub struct ServerEntry {
     pub enable: bool,
     pub description: Option<String>,
     pub transport: Transport,
+    pub start: StartPolicy,
+}
+
+/// When an enabled server starts. The source of an entry decides that, not a key of the entry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum StartPolicy {
+    /// As soon as its entry is known.
+    #[default]
+    AtOnce,
+    /// When it is used for the first time.
+    OnDemand,
 }
 
 /// The transport of a server, with its settings.

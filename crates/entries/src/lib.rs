@@ -18,7 +18,7 @@ mod uuid;
 
 pub use allow_entry::AllowEntry;
 pub use code_alias::code_aliases;
-pub use entry::{HostPathMode, RemoteSettings, SandboxSettings, ServerEntry, StdioSettings, Transport};
+pub use entry::{HostPathMode, RemoteSettings, SandboxSettings, ServerEntry, StartPolicy, StdioSettings, Transport};
 pub use expand::{ExpandError, expand, required_variables};
 pub use merge_patch::apply_merge_patch;
 pub use name::{TOOL_SEPARATOR, check_name, sanitize_name, tool_prefix};

@@ -19,7 +19,7 @@ pub use sandbox_settings::check_box_key;
 
 use crate::name::check_name;
 use crate::uuid::derived_uuid;
-use crate::{RemoteSettings, SandboxSettings, ServerEntry, StdioSettings, Transport};
+use crate::{RemoteSettings, SandboxSettings, ServerEntry, StartPolicy, StdioSettings, Transport};
 use checks::{check_headers, check_path, check_variables, has_reference};
 use fields::Fields;
 
@@ -77,7 +77,14 @@ pub fn entry_from_json(name: &str, value: &Value) -> Result<(ServerEntry, Vec<Wa
     let ignored: &[&str] = if matches!(transport, Transport::Stdio(_)) { &REMOTE_KEYS } else { &STDIO_KEYS };
     fields.ignore_in_mode(ignored, transport.mode());
     warnings.extend(fields.finish());
-    let entry = ServerEntry { name: name.into(), uuid: derived_uuid(name), enable, description, transport };
+    let entry = ServerEntry {
+        name: name.into(),
+        uuid: derived_uuid(name),
+        enable,
+        description,
+        transport,
+        start: StartPolicy::default(),
+    };
     Ok((entry, warnings))
 }
 

@@ -43,7 +43,7 @@ pub(crate) use tests::fake;
 use roster::Roster;
 use slot::{Connection, Goal, Slot};
 use start_limiter::StartLimiter;
-use state_machine::State;
+use state_machine::{Idle, State};
 use supervisor::Supervisor;
 
 /// All servers. Clones share their state. When the last clone is dropped, all servers are killed.
@@ -83,7 +83,8 @@ impl<C: Connect> Fleet<C> {
     }
 
     /// Replaces the entries, without waiting for the servers: new ones are started, missing ones stopped, changed ones
-    /// restarted, and the others are not touched. Returns the entries that were not accepted.
+    /// restarted, and the others are not touched. A server that starts on demand waits for its first use, also after a
+    /// change. Returns the entries that were not accepted.
     pub(crate) fn apply(&self, entries: Vec<ServerEntry>) -> Vec<Skipped> {
         let state = &self.0.state;
         let mut roster = state.roster();
@@ -114,8 +115,8 @@ impl<C: Connect> Fleet<C> {
         connection.admit().map_err(|failure| LinkMissing::from_failure(name, Status::Connected, failure))
     }
 
-    /// Returns the link without counting a call. Waits while the server is being connected. A server that failed and has
-    /// cooled down is tried once more.
+    /// Returns the link without counting a call. Waits while the server is being connected. A server that has not been
+    /// used yet is started; one that failed and has cooled down is tried once more.
     pub(crate) async fn await_link(&self, name: &str, limit: Duration) -> Result<Arc<C::Link>, LinkMissing> {
         Ok(self.await_connection(name, limit).await?.link.clone())
     }
@@ -131,10 +132,10 @@ impl<C: Connect> Fleet<C> {
                 match (&view.connection, view.state) {
                     _ if !is_current => {}
                     (Some(connection), _) => return Ok(Arc::clone(connection)),
-                    (None, State::Failed { has_cooled_down: true, .. }) => {
-                        slot.retry_requested.notify_one();
+                    (None, State::Failed { has_cooled_down: true, .. } | State::Idle(Idle::Unused)) => {
+                        slot.start_requested.notify_one();
                     }
-                    (None, state) if state.status() == Status::Connecting => {}
+                    (None, state) if matches!(state.status(), Status::Connecting | Status::Idle) => {}
                     (None, _) => return Err(view.link_missing(name)),
                 }
             }
@@ -195,8 +196,8 @@ impl<C: Connect> Fleet<C> {
         let _ = timeout(limit, all_tried).await;
     }
 
-    /// Restarts a server, and counts its attempts from zero. Returns false if there is no such server or it is disabled.
-    /// Afterwards its old link is no longer returned.
+    /// Starts or restarts a server, and counts its attempts from zero. Returns false if there is no such server or it is
+    /// disabled. Afterwards its old link is no longer returned.
     pub(crate) async fn restart(&self, name: &str) -> bool {
         let Some(slot) = self.slot(name) else { return false };
         let Some(version) = slot.restart() else { return false };

@@ -26,12 +26,12 @@ pub use formats::SkipReason;
 pub(crate) use formats::server_values;
 pub use locations::{Os, UserDirectories};
 
-use crate::syntax;
+use crate::syntax::{self, Syntax};
 use crate::text_file::{self, Links};
-use clients::Location;
+use clients::{DISCOVERED, Location};
 use formats::{Format, Item};
 use locations::Base;
-use ringfence_config::{Configuration, GuestWritable, GuestWritten};
+use ringfence_config::{Configuration, GuestWritable, GuestWritten, HostingSettings};
 use ringfence_entries::sanitize_name;
 use ringfence_entries::{ServerEntry, entry_from_json, resolve_relative_paths};
 
@@ -99,6 +99,8 @@ fn guest_written(client: Client, path: &Path, error: &GuestWritten) -> Skipped {
 /// Selects the files of a scan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scope {
+    /// The files in `~/MCPs`.
+    Discovered,
     /// Files of this user.
     User,
     /// Also files in the working directory, which another user may have written.
@@ -107,7 +109,11 @@ pub enum Scope {
 
 impl Scope {
     fn includes(self, location: &Location) -> bool {
-        self == Self::UserAndProject || location.base != Base::Project
+        match self {
+            Self::Discovered => *location == DISCOVERED,
+            Self::User => location.base != Base::Project,
+            Self::UserAndProject => true,
+        }
     }
 }
 
@@ -140,11 +146,20 @@ pub fn watched_files(directories: &UserDirectories, scope: Scope) -> Vec<PathBuf
     locations.flat_map(|location| location.base.files(location.pattern, directories)).collect()
 }
 
-/// Returns the settings files of the user's MCP clients, if the configuration imports from them.
+/// Returns the files that the listing of all servers reads besides those that the configuration names.
+pub(crate) fn listing_scope(hosting: &HostingSettings) -> Option<Scope> {
+    match (hosting.import, hosting.discover) {
+        (true, _) => Some(Scope::User),
+        (false, true) => Some(Scope::Discovered),
+        (false, false) => None,
+    }
+}
+
+/// Returns the settings files of the user's MCP clients that are sources of servers according to the configuration.
 pub fn client_files(configuration: Option<&Configuration>) -> Vec<PathBuf> {
-    let is_imported = configuration.is_none_or(|configuration| configuration.hosting.import);
-    let directories = UserDirectories::of_process().filter(|_| is_imported);
-    directories.map(|directories| watched_files(&directories, Scope::User)).unwrap_or_default()
+    let scope = configuration.map_or(Some(Scope::User), |configuration| listing_scope(&configuration.hosting));
+    let files = |scope| UserDirectories::of_process().map(|directories| watched_files(&directories, scope));
+    scope.and_then(files).unwrap_or_default()
 }
 
 struct Scan<'a> {
@@ -194,16 +209,18 @@ impl Scan<'_> {
 
     fn read(&self, location: &Location, path: &Path, canonical: &Path) -> Result<Option<Vec<Item>>, SkipReason> {
         let links = if location.base == Base::Project { Links::Refuse } else { Links::Follow };
+        let is_named = matches!(location.base, Base::File(_));
         let Some(text) = text_file::read(path, links).map_err(SkipReason::new)? else {
             // A file that a variable names is expected to exist.
-            let is_named = matches!(location.base, Base::File(_));
             return if is_named { Err(SkipReason::new("no such file")) } else { Ok(None) };
         };
         let is_in_project = self.directories.cwd.canonicalize().is_ok_and(|project| canonical.starts_with(project));
         if links == Links::Refuse && !is_in_project {
             return Err(SkipReason::new("a symbolic link leads out of the project"));
         }
-        let document = syntax::parse(&text, location.syntax).map_err(SkipReason::new)?;
+        // A variable may name a file of another syntax than usual.
+        let syntax = Syntax::of_file(path).filter(|_| is_named).unwrap_or(location.syntax);
+        let document = syntax::parse(&text, syntax).map_err(SkipReason::new)?;
         let stem = path.file_stem().unwrap_or_default().to_string_lossy();
         if document.is_null() {
             return Ok(Some(Vec::new()));

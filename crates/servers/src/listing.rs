@@ -1,7 +1,7 @@
 //! The list of all servers, from all sources, updated while ringfence runs.
 //!
 //! Precedence: entries of the store (`ringfence server add`), the configuration, the files in `hosting.files`, and the
-//! settings of MCP clients. The first definition of a name wins, and the others are reported. If a source cannot be read
+//! settings of MCP clients, or else the files in `~/MCPs`, whose servers start on demand. The first definition of a name wins, and the others are reported. If a source cannot be read
 //! any more, its previous entries stay in use. A file that guests may write is no source of entries, and is reported.
 
 mod file_stamps;
@@ -61,6 +61,8 @@ pub enum EntryOrigin {
         title: &'static str,
         path: PathBuf,
     },
+    /// A file in `~/MCPs`.
+    Discovered(PathBuf),
 }
 
 /// A problem with a source, or with one server in it.
@@ -86,7 +88,9 @@ impl std::fmt::Display for EntryOrigin {
         match self {
             Self::Store { imported: None } => formatter.write_str("store"),
             Self::Store { imported: Some(from) } => write!(formatter, "store, from {from}"),
-            Self::Configuration(path) | Self::File(path) => write!(formatter, "{}", path.display()),
+            Self::Configuration(path) | Self::File(path) | Self::Discovered(path) => {
+                write!(formatter, "{}", path.display())
+            }
             Self::Client { title, path } => write!(formatter, "{title}, {}", path.display()),
         }
     }
@@ -297,11 +301,12 @@ impl Reader {
     }
 }
 
-/// Keeps the first entry of each name, and reports the others.
+/// Keeps the first entry of each name, and reports the others, except for discovered ones: they are only a fallback.
 fn merge(all: Vec<ListedServer>, mut problems: Vec<Problem>) -> Listing {
     let mut servers: BTreeMap<String, ListedServer> = BTreeMap::new();
     for listed in all {
         match servers.get(&listed.entry.name) {
+            Some(_) if matches!(listed.origin, EntryOrigin::Discovered(_)) => {}
             Some(first) => problems.push(Problem {
                 source: listed.origin.to_string(),
                 server: Some(listed.entry.name),

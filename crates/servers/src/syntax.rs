@@ -1,5 +1,7 @@
 //! Parses JSON with comments, TOML and YAML into JSON values.
 
+use std::path::Path;
+
 use jsonc_parser::ParseOptions;
 use serde_json::Value;
 
@@ -9,6 +11,18 @@ pub(crate) enum Syntax {
     Json,
     Toml,
     Yaml,
+}
+
+impl Syntax {
+    /// Returns the syntax that the name of a file tells, if it does.
+    pub(crate) fn of_file(path: &Path) -> Option<Self> {
+        match path.extension()?.to_str()? {
+            "json" | "jsonc" => Some(Self::Json),
+            "toml" => Some(Self::Toml),
+            "yaml" | "yml" => Some(Self::Yaml),
+            _ => None,
+        }
+    }
 }
 
 /// Parses a document; an empty one is `null`. Errors contain the line number but not the text, which may be a secret.

@@ -1,6 +1,7 @@
 //! Code that calls tools of MCP servers, through `run_python` and through `execute_code` with `servers`.
 
 mod attacks;
+mod compatibility;
 mod endpoint;
 mod keeping;
 mod languages;

@@ -271,6 +271,32 @@ fn planted_client_files_are_not_a_source_of_servers() {
 }
 
 #[test]
+fn planted_directory_of_servers_is_not_a_source() {
+    for_each_user("planted_directory_of_servers_is_not_a_source", |who| {
+        let machine = Machine::new(who, "");
+        let server = machine.serve(&[]);
+        let entry = json!({"mcpServers": {"planted": {"command": "sh", "args": ["-c", "true"]}}});
+        plant(&server, &format!("mkdir -p /shown/MCPs; echo '{entry}' > /shown/MCPs/a.json; echo planted"));
+        await_reload(&machine, &server);
+        assert_eq!(servers(&server), Vec::<Value>::new());
+        drop(server);
+        assert!(machine.home.path().join("MCPs/a.json").exists());
+        let server = machine.serve(&[]);
+        await_reload(&machine, &server);
+        assert_eq!(servers(&server), Vec::<Value>::new());
+        assert!(
+            machine.log().contains("MCPs: the servers in this file are not used: guests may write"),
+            "{}",
+            machine.log()
+        );
+        // The functions in that directory are not imported either.
+        fs::write(machine.home.path().join("MCPs/user_tools.py"), "def planted(): pass\n").expect("write the file");
+        let imported = machine.command().args(["code", "import-tools"]).output().expect("run the command");
+        assert!(!imported.status.success() && stderr(&imported).contains("guests may write"), "{imported:?}");
+    });
+}
+
+#[test]
 fn server_with_write_access_to_home_cannot_add_servers() {
     let machine = Machine::new(User::Root, "");
     let projects = machine.outside("user");

@@ -51,6 +51,11 @@ fn server_import() {
 }
 
 #[test]
+fn code_import_tools() {
+    insta::assert_snapshot!(help(&["code", "import-tools", "--help"]));
+}
+
+#[test]
 fn cache_prune() {
     insta::assert_snapshot!(help(&["cache", "prune", "--help"]));
 }

@@ -8,7 +8,7 @@ mod stop;
 use std::path::Path;
 use std::time::Duration;
 
-use ringfence_entries::{ServerEntry, StdioSettings, Transport};
+use ringfence_entries::{ServerEntry, StartPolicy, StdioSettings, Transport};
 use ringfence_servers::{
     Host, HostSettings, HostedServer, Phase, ProcessExit, Progress, ServerInput, ServerOutput, StartFailure,
 };
@@ -30,6 +30,7 @@ fn entry(settings: StdioSettings) -> ServerEntry {
         enable: true,
         description: None,
         transport: Transport::Stdio(settings.into()),
+        start: StartPolicy::AtOnce,
     }
 }
 

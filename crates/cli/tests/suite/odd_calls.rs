@@ -320,6 +320,24 @@ fn template_mismatch_is_noted_and_unknown_template_or_session_is_refused() {
 }
 
 #[test]
+fn plain_requests_find_the_session_at_the_top_of_the_result() {
+    let server = Server::start(&[], &[]);
+    let created = server.call("execute_code", &json!({"code": "1"}))["result"].take();
+    let session = created["structuredContent"]["session_id"].as_str().expect("a session id");
+    assert_eq!((&created["session_id"], &created["session_created"]), (&json!(session), &json!(true)));
+    let again = server.call("execute_command", &json!({"command": "true", "session_id": session}))["result"].take();
+    assert_eq!((&again["session_id"], &again["session_created"]), (&json!(session), &json!(false)));
+    // Clients with a handshake get only the members that MCP defines.
+    let headers = format!("Host: {}\r\nContent-Type: application/json\r\nMcp-Session-Id: one\r\n", server.address);
+    let params = json!({"name": "execute_code", "arguments": {"code": "1", "session_id": session}});
+    let call = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params});
+    let (_, body) = server.http("POST /mcp", &headers, &call.to_string());
+    let with_handshake: Value = serde_json::from_str(&body).expect("the body is JSON");
+    assert_eq!(with_handshake["result"]["structuredContent"]["session_id"], session, "{body}");
+    assert!(with_handshake["result"].get("session_id").is_none(), "{body}");
+}
+
+#[test]
 fn health_reports_that_no_sandbox_can_be_created_until_one_can() {
     let shared = tempfile::tempdir().expect("create a directory");
     let volume = shared.path().join("shared");
@@ -338,7 +356,11 @@ fn health_reports_that_no_sandbox_can_be_created_until_one_can() {
     let about = server.http("GET /", &format!("Host: {}\r\n", server.address), "").1;
     let about: Value = serde_json::from_str(&about).expect("the body is JSON");
     assert_eq!((&about["status"], &about["backend"]["state"]), (&json!("degraded"), &json!("down")));
+    assert_eq!(about["wrapper_status"], "disconnected");
     std::fs::create_dir(&volume).expect("create a directory");
     wait_until("the server did not recover", || health() == 200);
+    let about = server.http("GET /", &format!("Host: {}\r\n", server.address), "").1;
+    let about: Value = serde_json::from_str(&about).expect("the body is JSON");
+    assert_eq!((&about["status"], &about["wrapper_status"]), (&json!("healthy"), &json!("connected")));
     server.create_session("python", "pass");
 }

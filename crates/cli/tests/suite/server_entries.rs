@@ -121,6 +121,35 @@ fn tools_are_found_without_a_running_server() {
 }
 
 #[test]
+fn servers_of_files_have_their_source_and_the_description_of_the_file() {
+    let fixture = Fixture::new();
+    fixture.write("home/MCPs/tools.json", r#"{"description": "From a file", "mcpServers": {"a": {"command": "x"}, "b": {"command": "x", "description": "Own", "sandbox": false}}}"#);
+    fixture.write(
+        "project/codex.toml",
+        "[mcp_servers.codex]\ncommand = \"x\"\nenv_vars = [\"TOKEN\"]\nstartup_timeout_sec = 5\n[mcp_servers.codex.box]\nmemory_mb = 64\n",
+    );
+    fixture.write("project/bridge.toml", "description = \"All\"\n[mcpServers.bridge]\ncommand = \"x\"\n");
+    fixture.write("project/ringfence.toml", "[hosting]\nfiles = [\"codex.toml\", \"bridge.toml\"]\n");
+    let names = ["a", "b", "bridge", "codex"];
+    assert_eq!(fixture.statuses(), names.map(|name| (name.to_owned(), "not running".to_owned())));
+    assert_eq!(fixture.entry("a")["description"], "From a file");
+    let own = fixture.entry("b");
+    assert_eq!((&own["description"], own.get("sandbox")), (&json!("Own"), None), "it runs in a sandbox");
+    assert_eq!(fixture.entry("bridge")["description"], "All");
+    let codex = fixture.entry("codex");
+    assert_eq!((&codex["env"], &codex["box"]["memory_mb"]), (&json!({"TOKEN": "${TOKEN}"}), &json!(64)));
+    assert_eq!(codex["box"]["startup_timeout_sec"], 5);
+    assert!(fixture.error(&["disable", "a"]).contains("hosting.discover"));
+    // Another source takes precedence, without a report.
+    fixture.stdout(&["add", "a", "--", "y"]);
+    assert_eq!(fixture.entry("a")["command"], "y");
+    let problems = fixture.json(&["list", "--json"])["problems"].to_string();
+    assert!(problems.contains("`sandbox = false` is not imported") && !problems.contains("not used"), "{problems}");
+    fixture.write("project/ringfence.toml", "[hosting]\ndiscover = false\n");
+    assert_eq!(fixture.statuses(), pairs(&[("a", "not running")]));
+}
+
+#[test]
 fn servers_are_added_shown_switched_and_removed() {
     let fixture = Fixture::new();
     assert_eq!(fixture.stderr(&["list"]), "no servers\n");

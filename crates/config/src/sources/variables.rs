@@ -51,6 +51,10 @@ pub(crate) const IMAGE_VARIABLE: &str = "MCP_BRIDGE_IMAGE";
 /// Names a container runtime, which ringfence does not need.
 pub(crate) const RUNTIME_VARIABLE: &str = "MCP_BRIDGE_RUNTIME";
 
+/// Contains the key of another sandbox server. It is often set on machines where no client of ringfence sends it, so it
+/// is not a token.
+const FOREIGN_KEY_VARIABLE: &str = "MSB_API_KEY";
+
 /// Names the configuration file.
 pub const CONFIG_FILE_VARIABLE: &str = "RINGFENCE_CONFIG";
 
@@ -81,7 +85,7 @@ pub(crate) const KEYS: [Key; 54] = [
     key("server.request_timeout_s", Format::Number, &[]),
     key("server.drain_timeout_s", Format::Number, &[]),
     key("server.client_timeout_s", Format::Number, &[]),
-    key(TOKEN_KEY, Format::Secret, &["RINGFENCE_AUTH_TOKEN", "MCP_AUTH_TOKEN", "MSB_API_KEY"]),
+    key(TOKEN_KEY, Format::Secret, &["RINGFENCE_AUTH_TOKEN", "MCP_AUTH_TOKEN"]),
     key("sessions.default_template", Format::Text, &[]),
     key("sessions.default_flavor", Format::Text, &["MSB_DEFAULT_FLAVOR"]),
     key("sessions.timeout_s", Format::Number, &[]),
@@ -116,6 +120,7 @@ pub(crate) const KEYS: [Key; 54] = [
     key("code.call_timeout_s", Format::Number, &[]),
     key("hosting.files", Format::List, &["MCP_SERVERS_CONFIG"]),
     key("hosting.import", Format::Switch, &[]),
+    key("hosting.discover", Format::Switch, &[]),
     key("hosting.install_allow", Format::List, &[]),
     key("hosting.pin_on_first_use", Format::Switch, &[]),
     key("packages.enabled", Format::Switch, &[]),
@@ -167,6 +172,17 @@ pub(crate) fn misspelt_variables(environment: &Environment) -> Vec<String> {
     };
     let unknown = environment.names().filter(|name| !is_known(name));
     unknown.filter_map(|name| Some(format!("{name} is ignored: did you mean {PREFIX}{}?", suggestion(name)?))).collect()
+}
+
+/// Returns a warning if the key of another server is set, but no variable with a token.
+pub(crate) fn foreign_key_warning(environment: &Environment) -> Option<String> {
+    let is_set = |name: &str| environment.get(name).is_some_and(|text| !text.trim().is_empty());
+    let token = KEYS.iter().find(|key| key.name == TOKEN_KEY)?;
+    let is_ignored = is_set(FOREIGN_KEY_VARIABLE) && !token.variables().any(|name| is_set(&name));
+    let variable = token.variables().next()?;
+    is_ignored.then(|| {
+        format!("{FOREIGN_KEY_VARIABLE} is ignored: no client has to send it; to require a token, set {variable}")
+    })
 }
 
 /// Returns the values that environment variables set.

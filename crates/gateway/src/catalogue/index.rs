@@ -6,7 +6,7 @@
 use std::collections::HashSet;
 use std::sync::{Arc, OnceLock};
 
-use ringfence_entries::{Profile, ServerEntry, code_aliases};
+use ringfence_entries::{Profile, ServerEntry, Transport, code_aliases};
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
@@ -23,7 +23,9 @@ pub struct KnownServer {
     pub alias: String,
     /// Empty if its entry has none.
     pub description: String,
-    /// `connected`, `connecting`, `error`, `disabled`, `stopped` or `not running`.
+    /// The working directory that its entry names, if it is a program.
+    pub cwd: Option<String>,
+    /// `connected`, `connecting`, `error`, `idle`, `disabled`, `stopped` or `not running`.
     pub status: &'static str,
     /// Changes with the tools; stays the same after a restart.
     pub version: String,
@@ -121,6 +123,10 @@ fn known_server(profile: &Profile, candidate: &Candidate<'_>, alias: String) -> 
         uuid: entry.uuid.clone(),
         alias,
         description: entry.description.clone().unwrap_or_default(),
+        cwd: match &entry.transport {
+            Transport::Stdio(settings) => settings.cwd.as_ref().map(|cwd| cwd.to_string_lossy().into_owned()),
+            Transport::Http(_) | Transport::Sse(_) | Transport::Websocket(_) | Transport::Remote(_) => None,
+        },
         status,
         version: digest_prefix(&version.finalize()),
         tools,

@@ -3,11 +3,13 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use ringfence_core::sync::Mutex;
 use ringfence_core::{Language, Principal};
 use ringfence_store::{Store, StoreError};
 use serde_json::{Value, json};
+use tokio::time::Instant;
 
 use crate::catalogue::KnownServer;
 
@@ -17,11 +19,19 @@ const MAX_DOC_CHARS: usize = 200;
 /// Maximum number of cached lists.
 const MAX_CACHED: usize = 1024;
 
+/// Time for which a cached list is used. Another process, such as `ringfence code import-tools`, may save tools too.
+const MAX_AGE: Duration = Duration::from_secs(1);
+
 /// A cache of the saved tools of callers, as JSON for the preface.
 #[derive(Default)]
-pub(super) struct SavedTools(Mutex<HashMap<(Principal, Language), ToolList>>);
+pub(super) struct SavedTools(Mutex<HashMap<(Principal, Language), CachedList>>);
 
 type ToolList = Arc<Vec<Value>>;
+
+struct CachedList {
+    tools: ToolList,
+    read_at: Instant,
+}
 
 impl SavedTools {
     pub(super) async fn get(
@@ -31,9 +41,10 @@ impl SavedTools {
         language: Language,
     ) -> Result<ToolList, StoreError> {
         let key = (principal.clone(), language);
-        if let Some(saved) = self.0.lock().get(&key) {
-            return Ok(Arc::clone(saved));
+        if let Some(cached) = self.0.lock().get(&key).filter(|cached| cached.read_at.elapsed() < MAX_AGE) {
+            return Ok(Arc::clone(&cached.tools));
         }
+        let read_at = Instant::now();
         let tools = Box::pin(store.saved_tools(principal.name(), language)).await?;
         let described = tools.iter().map(|tool| {
             let doc: String = tool.doc.lines().next().unwrap_or_default().chars().take(MAX_DOC_CHARS).collect();
@@ -44,7 +55,7 @@ impl SavedTools {
         if cache.len() >= MAX_CACHED {
             cache.clear();
         }
-        cache.insert(key, Arc::clone(&saved));
+        cache.insert(key, CachedList { tools: Arc::clone(&saved), read_at });
         Ok(saved)
     }
 

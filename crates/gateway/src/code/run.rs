@@ -17,7 +17,7 @@ use crate::catalogue::KnownServer;
 use crate::tools::arguments::RunPython;
 
 /// Maximum time that code waits for the tools of servers that start for the first time.
-const FIRST_START_TIMEOUT: Duration = Duration::from_secs(20);
+pub(super) const FIRST_START_TIMEOUT: Duration = Duration::from_secs(20);
 
 fn is_named(server_names: &[String], server: &KnownServer) -> bool {
     server_names.iter().any(|name| *name == server.name || *name == server.alias)
@@ -150,12 +150,15 @@ impl CodeMode {
             return Err(refuse(Failure::new(Kind::Validation, message).with("field", "servers")));
         }
         let mut known = self.0.hosting.known_servers(&caller.profile).await;
-        // A server that has never been connected has no known tools yet.
+        // A server that has never been connected has no known tools yet. One that starts on demand starts here.
         let deadline = Instant::now() + FIRST_START_TIMEOUT;
+        let mut starts = tokio::task::JoinSet::new();
         for server in known.servers().iter().filter(|server| server.tools.is_empty() && is_named(server_names, server))
         {
-            self.0.hosting.wait_for_tools(&server.name, deadline).await;
+            let (hosting, name) = (self.0.hosting.clone(), server.name.clone());
+            starts.spawn(async move { hosting.wait_for_tools(&name, deadline).await });
         }
+        starts.join_all().await;
         known = self.0.hosting.known_servers(&caller.profile).await;
         let find = |name: &String| {
             super::tool_call::find(&known, name).cloned().map_err(|error| {

@@ -12,13 +12,16 @@ use ringfence_servers::Phase;
 use ringfence_session::CallNote;
 use ringfence_store::PinKind;
 use serde_json::{Map, Value, json};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::call_error::{CallError, ErrorKind};
 use super::host_calls::{CodeRun, result};
 use super::params::{ServerParams, ToolCallParams, invalid, parse};
+use super::run::FIRST_START_TIMEOUT;
 use crate::authorize::{Action, Object};
 use crate::catalogue::{KnownServer, KnownServers, Route};
+use crate::fleet::Status;
 use crate::relay::{Call, CallFailure, Deadline};
 
 /// Maximum number of values in the arguments of one call: parsed JSON takes many times the memory of its text.
@@ -120,9 +123,15 @@ impl CodeRun {
     }
 
     pub(super) async fn list_tools(&self, params: &str) -> Result<HostResponse, CallError> {
-        let ServerParams { server } = parse(params)?;
-        let servers = self.servers().await;
-        let server = find(&servers, &server)?;
+        let ServerParams { server: name } = parse(params)?;
+        let mut servers = self.servers().await;
+        let unused = find(&servers, &name)?;
+        // A server that code may use starts when its tools are listed, as they are needed for calls.
+        if unused.tools.is_empty() && unused.status == Status::Idle.name() && self.allows_server(unused) {
+            self.mode.0.hosting.wait_for_tools(&unused.name, Instant::now() + FIRST_START_TIMEOUT).await;
+            servers = self.servers().await;
+        }
+        let server = find(&servers, &name)?;
         let tools: Vec<Value> = server
             .tools
             .iter()
@@ -151,8 +160,13 @@ impl CodeRun {
             "version": server.version,
             "status": server.status,
             "tool_count": server.tools.len(),
-            "loaded": self.caller.authorizer.allows(self.subject(), Action::UseServers, object(server)),
+            "cwd": server.cwd,
+            "loaded": self.allows_server(server),
         })
+    }
+
+    fn allows_server(&self, server: &KnownServer) -> bool {
+        self.caller.authorizer.allows(self.subject(), Action::UseServers, object(server))
     }
 }
 

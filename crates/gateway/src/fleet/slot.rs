@@ -3,7 +3,7 @@
 use ringfence_core::sync::Mutex;
 use std::sync::Arc;
 
-use ringfence_entries::ServerEntry;
+use ringfence_entries::{ServerEntry, StartPolicy};
 use ringfence_servers::Phase;
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
@@ -17,8 +17,8 @@ pub(super) struct Slot<L> {
     pub(super) desired: watch::Sender<Desired>,
     /// Written by the supervisor.
     pub(super) view: watch::Sender<View<L>>,
-    /// Notified when a caller needs a server whose attempts have failed.
-    pub(super) retry_requested: Notify,
+    /// Notified when a caller needs a server that is idle, or whose attempts have failed.
+    pub(super) start_requested: Notify,
 }
 
 #[derive(Clone)]
@@ -34,6 +34,8 @@ pub(super) struct Desired {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Goal {
     Run,
+    /// Run as soon as a caller needs the server.
+    RunOnDemand,
     Disable,
     /// Stop the server, and remove it from the roster.
     Remove,
@@ -60,11 +62,15 @@ pub(super) struct Connection<L> {
 impl<L> Slot<L> {
     pub(super) fn new(entry: ServerEntry) -> Self {
         let goal = Goal::from_entry(&entry);
-        let state = if goal == Goal::Run { State::Queued(1) } else { State::Idle(Idle::Disabled) };
+        let state = match goal {
+            Goal::Run => State::Queued(1),
+            Goal::RunOnDemand => State::Idle(Idle::Unused),
+            Goal::Disable | Goal::Remove => State::Idle(Idle::Disabled),
+        };
         let view =
             View { state, applied_version: 0, connection: None, failure: None, restarts: 0, stderr: Arc::default() };
         let desired = Desired { entry: Arc::new(entry), goal, restarts: 0, version: 1 };
-        Self { desired: watch::Sender::new(desired), view: watch::Sender::new(view), retry_requested: Notify::new() }
+        Self { desired: watch::Sender::new(desired), view: watch::Sender::new(view), start_requested: Notify::new() }
     }
 
     pub(super) fn entry(&self) -> Arc<ServerEntry> {
@@ -101,7 +107,7 @@ impl<L> Slot<L> {
     pub(super) fn restart(&self) -> Option<u64> {
         let mut version = None;
         self.desired.send_if_modified(|desired| {
-            if desired.goal == Goal::Run {
+            if desired.goal.allows_start() {
                 desired.restarts += 1;
                 desired.version += 1;
                 version = Some(desired.version);
@@ -120,7 +126,15 @@ impl<L> Slot<L> {
 
 impl Goal {
     fn from_entry(entry: &ServerEntry) -> Self {
-        if entry.enable { Self::Run } else { Self::Disable }
+        match entry.start {
+            _ if !entry.enable => Self::Disable,
+            StartPolicy::AtOnce => Self::Run,
+            StartPolicy::OnDemand => Self::RunOnDemand,
+        }
+    }
+
+    pub(super) fn allows_start(self) -> bool {
+        matches!(self, Self::Run | Self::RunOnDemand)
     }
 }
 
@@ -142,6 +156,7 @@ impl<L> View<L> {
         let message = match status {
             Status::Connecting => "not ready in time",
             Status::Connected | Status::Error => "the connection was just lost",
+            Status::Idle => "it has not been used yet",
             Status::Disabled => "its entry is disabled",
             Status::Stopped => "removed, or ringfence is shutting down",
         };

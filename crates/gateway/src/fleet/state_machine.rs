@@ -33,6 +33,8 @@ pub(super) enum State {
 /// The reason for which a server does not run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Idle {
+    /// It starts when a caller needs it.
+    Unused,
     Disabled,
     Stopped,
 }
@@ -52,8 +54,8 @@ pub(super) enum Event {
     Start,
     /// The server must not run.
     Stop(Idle),
-    /// A caller needs a server whose attempts have failed.
-    RetryRequested,
+    /// A caller needs a server that is idle, or whose attempts have failed.
+    StartRequested,
     /// The start permit was acquired.
     Permitted,
     Connected,
@@ -90,6 +92,8 @@ pub(crate) enum Status {
     Connecting,
     Connected,
     Error,
+    /// It starts when it is used.
+    Idle,
     Disabled,
     Stopped,
 }
@@ -100,6 +104,7 @@ impl Status {
             Self::Connecting => "connecting",
             Self::Connected => "connected",
             Self::Error => "error",
+            Self::Idle => "idle",
             Self::Disabled => "disabled",
             Self::Stopped => "stopped",
         }
@@ -129,7 +134,7 @@ impl State {
                 (Self::Failed { attempt, has_cooled_down: true }, Action::Continue)
             }
             // A single attempt: the count is not reset.
-            (Self::Failed { has_cooled_down: true, .. }, Event::RetryRequested) => Next::Attempt(MAX_ATTEMPTS).begin(),
+            (Self::Failed { has_cooled_down: true, .. }, Event::StartRequested) => Next::Attempt(MAX_ATTEMPTS).begin(),
 
             (Self::Stopping(next), Event::Stopped | Event::TimerExpired) => next.begin(),
             (Self::Stopping(_), Event::Start) => (Self::Stopping(Next::Attempt(1)), Action::Continue),
@@ -141,7 +146,8 @@ impl State {
             (Self::Connecting(_) | Self::Connected(_), Event::Stop(idle)) => {
                 (Self::Stopping(Next::Idle(idle)), Action::Stop)
             }
-            (Self::Idle(_) | Self::BackingOff(_) | Self::Failed { .. }, Event::Start) => Next::Attempt(1).begin(),
+            (Self::Idle(_) | Self::BackingOff(_) | Self::Failed { .. }, Event::Start)
+            | (Self::Idle(Idle::Unused), Event::StartRequested) => Next::Attempt(1).begin(),
             (Self::Queued(_) | Self::BackingOff(_) | Self::Failed { .. }, Event::Stop(idle)) => {
                 Next::Idle(idle).begin()
             }
@@ -156,6 +162,7 @@ impl State {
             Self::Queued(_) | Self::Connecting(_) | Self::BackingOff(_) => Status::Connecting,
             Self::Connected(_) => Status::Connected,
             Self::Failed { .. } => Status::Error,
+            Self::Idle(Idle::Unused) => Status::Idle,
             Self::Idle(Idle::Disabled) => Status::Disabled,
             Self::Idle(Idle::Stopped) => Status::Stopped,
             Self::Stopping(next) => next.begin().0.status(),
@@ -208,11 +215,12 @@ mod tests {
 
     use super::*;
 
-    const EVENTS: [Event; 11] = [
+    const EVENTS: [Event; 12] = [
         Event::Start,
+        Event::Stop(Idle::Unused),
         Event::Stop(Idle::Disabled),
         Event::Stop(Idle::Stopped),
-        Event::RetryRequested,
+        Event::StartRequested,
         Event::Permitted,
         Event::Connected,
         Event::Failed { is_transient: true },
@@ -291,8 +299,10 @@ mod tests {
             for event in path.into_iter().map(|step| EVENTS[step]) {
                 let Some((next, action)) = state.after(event) else { continue };
                 match (event, state) {
-                    (Event::Start, _) | (Event::TimerExpired, State::Connected(_)) => attempts = 0,
-                    (Event::RetryRequested, _) => attempts = MAX_ATTEMPTS - 1,
+                    (Event::Start, _)
+                    | (Event::StartRequested, State::Idle(_))
+                    | (Event::TimerExpired, State::Connected(_)) => attempts = 0,
+                    (Event::StartRequested, _) => attempts = MAX_ATTEMPTS - 1,
                     _ => {}
                 }
                 let is_done = matches!(event, Event::Failed { .. } | Event::Stopped)

@@ -21,7 +21,7 @@ use super::health;
 use super::info::bounded_tail;
 use super::slot::{Connection, Desired, Goal, Slot, View};
 use super::start_limiter::StartPermit;
-use super::state_machine::{Action, Event, Idle, Next, State};
+use super::state_machine::{Action, Event, Idle, Next, State, Status};
 
 pub(super) struct Supervisor<C: Connect> {
     fleet: Arc<FleetState<C>>,
@@ -65,7 +65,7 @@ enum WorkResult<L> {
 /// The reason for which the supervisor continues.
 enum Trigger<L> {
     DesiredChanged,
-    RetryRequested,
+    StartRequested,
     WorkDone(WorkResult<L>),
     TimerExpired,
 }
@@ -117,7 +117,7 @@ impl<C: Connect> Supervisor<C> {
             }
             match self.next().await {
                 Trigger::DesiredChanged => self.apply_desired(),
-                Trigger::RetryRequested => self.handle_event(Event::RetryRequested, None),
+                Trigger::StartRequested => self.handle_event(Event::StartRequested, None),
                 Trigger::WorkDone(result) => self.on_work_done(result),
                 Trigger::TimerExpired => self.on_timer(),
             }
@@ -135,7 +135,7 @@ impl<C: Connect> Supervisor<C> {
         tokio::select! {
             biased;
             Ok(()) = self.desired.changed() => Trigger::DesiredChanged,
-            () = self.slot.retry_requested.notified() => Trigger::RetryRequested,
+            () = self.slot.start_requested.notified() => Trigger::StartRequested,
             result = self.work.result() => Trigger::WorkDone(result),
             () = timer => Trigger::TimerExpired,
         }
@@ -143,12 +143,16 @@ impl<C: Connect> Supervisor<C> {
 
     fn apply_desired(&mut self) {
         let desired = self.desired.borrow_and_update().clone();
+        let applied = self.applied.as_ref();
         let can_continue =
-            self.applied.as_ref().is_some_and(|applied| applied.goal == Goal::Run && applied.has_same_start(&desired));
+            applied.is_some_and(|applied| applied.goal.allows_start() && applied.has_same_start(&desired));
+        let is_restart = applied.is_some_and(|applied| applied.restarts != desired.restarts);
         self.view.applied_version = desired.version;
         let event = match desired.goal {
-            Goal::Run if can_continue => None,
-            Goal::Run => Some(Event::Start),
+            Goal::Run if can_continue && self.view.state.status() != Status::Idle => None,
+            Goal::RunOnDemand if can_continue => None,
+            Goal::RunOnDemand if !is_restart => Some(Event::Stop(Idle::Unused)),
+            Goal::Run | Goal::RunOnDemand => Some(Event::Start),
             Goal::Disable => Some(Event::Stop(Idle::Disabled)),
             Goal::Remove => Some(Event::Stop(Idle::Stopped)),
         };

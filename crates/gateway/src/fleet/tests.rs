@@ -5,3 +5,4 @@ mod entry_changes;
 mod failures;
 pub(crate) mod fake;
 mod links;
+mod on_demand;

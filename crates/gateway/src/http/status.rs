@@ -12,8 +12,11 @@ use crate::Gateway;
 
 pub(super) async fn about(State(gateway): State<Gateway>) -> Json<Value> {
     let health = gateway.backend_state();
+    // Programs that were written for the server that ringfence replaces read `status` and `wrapper_status`.
+    let (status, wrapper_status) = if health.is_ok() { ("healthy", "connected") } else { ("degraded", "disconnected") };
     Json(json!({
-        "status": if health.is_ok() { "ok" } else { "degraded" },
+        "status": status,
+        "wrapper_status": wrapper_status,
         "server": "ringfence",
         "version": env!("CARGO_PKG_VERSION"),
         "protocol_versions": era::VERSIONS,

@@ -20,7 +20,12 @@ impl Service for Gateway {
 
     async fn handle(&self, method: &str, params: Value, context: &Context) -> Outcome {
         let outcome = match method {
-            "tools/call" => self.call_tool(params, context).await,
+            "tools/call" => {
+                let is_builtin = || params["name"].as_str().is_some_and(|name| self.is_builtin_tool(name));
+                let has_session_fields = context.is_plain_request() && is_builtin();
+                let outcome = self.call_tool(params, context).await;
+                if has_session_fields { outcome.map(with_session_fields) } else { outcome }
+            }
             // Boxed: otherwise the future of every tool call would have the size of the largest one here.
             _ => Box::pin(self.dispatch(method, params, context)).await,
         };
@@ -81,4 +86,14 @@ impl Service for Gateway {
     fn record(&self, event: AuditEvent) {
         self.audit().record(event);
     }
+}
+
+/// Copies the session of a call to the top of its result, where clients that send plain requests look for it.
+fn with_session_fields(mut result: Value) -> Value {
+    for field in ["session_id", "session_created"] {
+        if let Some(value) = result["structuredContent"].get(field).cloned() {
+            result[field] = value;
+        }
+    }
+    result
 }

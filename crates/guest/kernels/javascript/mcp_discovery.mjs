@@ -12,14 +12,16 @@ export function makeDiscovery(calls, servers, pathOf) {
   const describe = (tool, list, detail) => {
     const { name, description, inputSchema } = tool;
     const call = `${pathTo(list.server.alias, nameOfTool(tool, list))}(${argumentsOf(tool)})`;
-    return { server: list.server.name, tool: name, call, description, ...(detail === 'full' && { inputSchema }) };
+    const names = { server: list.server.name, server_alias: list.server.alias, tool: name, alias: tool.alias };
+    return withCommonKeys({ ...names, call, description, ...(detail === 'full' && { inputSchema }) });
   };
   return {
     listServers: async () => (await calls.call('servers/list')).servers,
     listTools: async (server) => (await servers.lookUp(server)).tools,
     searchTools: async (query, { limit = 5, detail = 'summary' } = {}) => {
       const { tools } = await calls.call('tools/search', { query: String(query), limit, detail });
-      return tools.map((found) => ({ ...found, call: pathTo(found.server_alias, camelCase(found.alias)) }));
+      const callOf = (found) => pathTo(found.server_alias, camelCase(found.alias));
+      return tools.map((found) => withCommonKeys({ ...found, call: callOf(found) }));
     },
     docs: async (server, tool, { detail = 'summary' } = {}) => {
       const list = await servers.lookUp(server);
@@ -30,6 +32,12 @@ export function makeDiscovery(calls, servers, pathOf) {
       throw new MCPError(message, { server, tool, kind: 'not_found' });
     },
   };
+}
+
+// Adds the keys that other bridges for code use for the same values.
+function withCommonKeys(doc) {
+  const { server_alias: serverAlias, alias: toolAlias, inputSchema } = doc;
+  return { ...doc, serverAlias, toolAlias, ...(inputSchema !== undefined && { input_schema: inputSchema }) };
 }
 
 // Returns the arguments of a tool for its documentation: { title, body? }.

@@ -14,7 +14,7 @@ const HELP = `Tools of other servers, from code. All calls are async: await them
   mcp.servers                       loaded servers; mcp.server(name) for names that are not identifiers or in use
   await mcp.listServers()           all servers; name one in \`servers\` of the call to load it
   await mcp.searchTools(query, { limit, detail: 'summary' | 'full' })
-  await mcp.listTools(server)       await mcp.docs(server, tool, { detail })
+  await mcp.listTools(server), await mcp.<server>.listTools()      await mcp.docs(server, tool, { detail })
   await mcp.callTool(server, tool, { ...arguments }, { raw, timeout, signal })
   await mcp.memory.save(key, value), load(key), update(key, change), delete, list, exists, info
   await mcp.saveTool(fn)            saves a function's source; later sessions can call it by name
@@ -40,7 +40,7 @@ export function makeGlobal(calls, servers, saved) {
   };
   const target = {
     MCPError,
-    callTool,
+    callTool: (server, tool, args, options) => callTool(server, tool, args, options),
     server,
     ...asActions(calls, 'mcp', { ...discovery, ...tools }),
     memory: asActions(calls, 'mcp.memory', makeMemory(calls)),
@@ -60,8 +60,9 @@ function asActions(calls, path, functions) {
   return Object.fromEntries(Object.entries(functions).map(wrap));
 }
 
+// The returned function calls a tool. A server without a tool of this name handles it with `fallback(list)`, if given.
 function makeCallTool(calls, servers) {
-  return (server, tool, args = {}, { raw = false, timeout, signal } = {}) => {
+  return (server, tool, args = {}, { raw = false, timeout, signal } = {}, fallback) => {
     const about = { server: String(server), tool: String(tool) }; // until their exact names are known
     return calls.run(`${about.server}.${about.tool}`, about, async () => {
       const found = await servers.find(server);
@@ -69,6 +70,7 @@ function makeCallTool(calls, servers) {
       const list = await servers.list(found);
       const known = list.byName.get(tool);
       about.tool = known?.name ?? about.tool;
+      if (!known && fallback) return fallback(list);
       if (!isPlain(args)) {
         const usage = known ? `${nameOfTool(known, list)}(${argumentsOf(known)})` : `${tool}({ … })`;
         throw new MCPError(`${tool} needs one object of arguments: ${usage}`, { ...about, kind: 'invalid' });

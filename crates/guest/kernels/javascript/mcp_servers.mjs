@@ -10,6 +10,8 @@ const { Map, Object, Proxy, Reflect, Set, String } = globals;
 const MAX_NAMES_IN_ERROR = 30;
 // Looked up by `await` and `JSON.stringify`: a tool of such a name needs `mcp.callTool`.
 export const EXCLUDED_NAMES = new Set(['then', 'toJSON']);
+// On a server without a tool of this name, they list its tools.
+const LISTING_NAMES = new Set(['listTools', 'list_tools']);
 
 export class Servers {
   #calls;
@@ -127,7 +129,8 @@ export function camelCase(name = '') {
 export function makeServer(server, servers, callTool) {
   const functions = new Map();
   const makeTool = (tool) => {
-    const call = (args, options) => callTool(server, tool, args, options);
+    const fallback = LISTING_NAMES.has(tool) ? (list) => list.tools : undefined;
+    const call = (args, options) => callTool(server, tool, args, options, fallback);
     return Object.defineProperty(call, 'name', { value: `${server}.${tool}` });
   };
   const tool = (name) => functions.get(name) ?? functions.set(name, makeTool(name)).get(name);

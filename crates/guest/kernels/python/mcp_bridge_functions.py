@@ -1,6 +1,7 @@
 """Tools as Python functions, with name, signature and docstring from the server's description."""
 
 from kernel_imports import import_stdlib
+from mcp_bridge_calls import MCPError
 
 TYPES = {"string": str, "integer": int, "number": float, "boolean": bool, "array": list, "object": dict}
 
@@ -78,7 +79,7 @@ def make_name(text):
     return name if is_name(name) else f"{name}_"
 
 
-def make_function(proxy_name, module_name, tool, invoke):
+def make_function(server, proxy_name, module_name, tool, invoke):
     """Creates an async function that passes the arguments of `tool` to `invoke`."""
     parameters = parameters_of(tool)
     signature = make_signature(parameters)
@@ -87,20 +88,24 @@ def make_function(proxy_name, module_name, tool, invoke):
     keys = {parameter.key for parameter in parameters}
     is_closed = isinstance(tool.get("inputSchema"), dict) and tool["inputSchema"].get("additionalProperties") is False
 
+    def refuse(problem):
+        message = f"{name}() {problem}: {name}{signature}"
+        return MCPError(message, kind="invalid", server=server, tool=tool["name"])
+
     def collect(given, named):
         if len(given) > 1 or (given and not isinstance(given[0], dict)):
-            raise TypeError(f"{name}() takes keyword arguments, or one dict: {name}{signature}")
+            raise refuse("takes keyword arguments, or one dict")
         arguments = dict(given[0]) if given else {}
         for key, value in named.items():
             parameter = known.get(key)
             if parameter is None and is_closed and key not in keys:
-                raise TypeError(f"{name}() has no argument {key!r}{suggest(key, known)}: {name}{signature}")
+                raise refuse(f"has no argument {key!r}{suggest(key, known)}")
             if value is None and parameter and not parameter.is_required and not parameter.takes_null:
                 continue  # treated as absent
             arguments[parameter.key if parameter else key] = value
         missing = [p.name for p in parameters if p.is_required and p.key not in arguments]
         if missing:
-            raise TypeError(f"{name}() is missing {', '.join(missing)}: {name}{signature}")
+            raise refuse(f"is missing {', '.join(missing)}")
         return arguments
 
     async def function(*given, **named):

@@ -108,7 +108,9 @@ def discovered_servers(detailed=False):
 
 
 def describe_server(name):
-    """Describes a server by its name or alias: a dict with name, alias, description, status, tools."""
+    """Describes a server by its name or alias: a dict with name, alias, description, status, cwd, tools.
+
+    `cwd` is the working directory that the server's entry names, or None."""
     listed = _bridge.calls.call("tools/list", server=_name_of(name))
     tools = [
         {"name": tool["name"], "alias": tool["alias"], "description": _first_line(tool)} for tool in listed["tools"]
@@ -124,23 +126,27 @@ def list_loaded_server_metadata():
 async def query_tool_docs(server, tool=None, detail="summary"):
     """Returns documentation of a server's tools (a list) or of one tool (a dict). `detail`: "summary" or "full"."""
     _check_detail(detail)
-    return _docs(_name_of(server), await list_tools(server), tool, detail)
+    listed = await _bridge.calls.call_async("tools/list", server=_name_of(server))
+    return _docs(listed["server"], listed["tools"], tool, detail)
 
 
 def query_tool_docs_sync(server, tool=None, detail="summary"):
     """Like `query_tool_docs`, but blocks."""
     _check_detail(detail)
-    return _docs(_name_of(server), list_tools_sync(server), tool, detail)
+    listed = _bridge.calls.call("tools/list", server=_name_of(server))
+    return _docs(listed["server"], listed["tools"], tool, detail)
 
 
 async def search_tool_docs(query, *, limit=5, detail="summary"):
     """Returns the tools of all servers, loaded or not, that match best: a list of dicts. `limit`: 1 to 20."""
-    return (await _bridge.calls.call_async("tools/search", **_search_params(query, limit, detail)))["tools"]
+    found = await _bridge.calls.call_async("tools/search", **_search_params(query, limit, detail))
+    return [_with_common_keys(tool) for tool in found["tools"]]
 
 
 def search_tool_docs_sync(query, *, limit=5, detail="summary"):
     """Like `search_tool_docs`, but blocks."""
-    return _bridge.calls.call("tools/search", **_search_params(query, limit, detail))["tools"]
+    found = _bridge.calls.call("tools/search", **_search_params(query, limit, detail))
+    return [_with_common_keys(tool) for tool in found["tools"]]
 
 
 def capability_summary():
@@ -238,12 +244,22 @@ def _search_params(query, limit, detail):
     return {"query": str(query), "limit": limit, "detail": detail}
 
 
+def _with_common_keys(doc):
+    """Adds the keys that other bridges for code use for the same values."""
+    common = {"serverAlias": doc.get("server_alias"), "toolAlias": doc.get("alias")}
+    if "inputSchema" in doc:
+        common["input_schema"] = doc["inputSchema"]
+    return {**doc, **common}
+
+
 def _docs(server, tools, tool, detail):
     def doc(found):
-        names = {"server": server, "tool": found["name"], "alias": found["alias"]}
+        names = {"server": server["name"], "server_alias": server["alias"]}
+        names |= {"tool": found["name"], "alias": found["alias"]}
         if detail == "summary":
-            return {**names, "description": _first_line(found)}
-        return {**names, **{key: item for key, item in found.items() if key not in ("name", "alias")}}
+            return _with_common_keys({**names, "description": _first_line(found)})
+        fields = {key: item for key, item in found.items() if key not in ("name", "alias")}
+        return _with_common_keys({**names, **fields})
 
     if tool is None:
         return [doc(found) for found in tools]
@@ -252,4 +268,5 @@ def _docs(server, tools, tool, detail):
             if found[key] == tool:
                 return doc(found)
     hint = suggest(tool, [known for found in tools for known in (found["alias"], found["name"])])
-    raise UnknownTool(f"the server {server} has no tool {tool!r}{hint}", kind="not_found", server=server, tool=tool)
+    name = server["name"]
+    raise UnknownTool(f"the server {name} has no tool {tool!r}{hint}", kind="not_found", server=name, tool=tool)

@@ -57,11 +57,15 @@ class Server:
         name = tool["name"]
         if name not in self.functions:
             module_name = f"mcp.servers.{self.alias}"
-            self.functions[name] = make_function(f"mcp_{self.alias}", module_name, tool, self.call_tool)
+            self.functions[name] = make_function(self.name, f"mcp_{self.alias}", module_name, tool, self.call_tool)
         return self.functions[name]
 
     async def call_tool(self, tool, arguments):
         return await call_tool(self.call_async, self.name, tool, arguments)
+
+    async def list_tools(self):
+        """Returns the tools of this server: a list of dicts with name, alias, description, inputSchema."""
+        return list(self.tools)
 
     def unknown_tool(self, name):
         names = {known for tool in self.tools for known in (tool["alias"], tool["name"])}
@@ -97,7 +101,8 @@ class ServerProxy(type(sys)):
     """A server's tools as async functions: `await mcp_github.create_issue(title="…")`.
 
     `dir()` lists them and `help()` explains one. `proxy["exact-name"]` finds a tool by the server's own name for it.
-    TOOLS has the descriptions of all tools, TOOL_MAP the same by alias."""
+    `await proxy.list_tools()` and TOOLS have the descriptions of all tools, TOOL_MAP the same by alias. A tool that is
+    itself called list_tools takes precedence: `mcp.runtime.list_tools(server)` lists the tools of every server."""
 
     def __init__(self, server):
         super().__init__(f"mcp.servers.{server.alias}", server.description)
@@ -120,6 +125,8 @@ class ServerProxy(type(sys)):
             raise AttributeError(name)  # looked up by Python itself
         server = self.__mcp__
         tool = server.find(name)
+        if tool is None and name == "list_tools":
+            return server.list_tools
         if tool is None:
             raise server.unknown_tool(name)
         return server.function(tool)
@@ -141,10 +148,11 @@ class ServerProxy(type(sys)):
         return (tool["name"] for tool in self.__mcp__.tools)
 
     def __dir__(self):
+        names = ["TOOLS", "TOOL_MAP", "list_tools"]
         try:
-            return ["TOOLS", "TOOL_MAP", *self.__all__]
+            return [*names, *(name for name in self.__all__ if name not in names)]
         except MCPError:
-            return ["TOOLS", "TOOL_MAP"]
+            return names
 
     def __repr__(self):
         server = self.__mcp__

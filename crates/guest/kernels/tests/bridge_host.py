@@ -56,15 +56,19 @@ class HostState:
 
     def tools_list(self, server):
         server = self.find(server)
-        return {"server": {**server, "status": "ready", "loaded": True}, "tools": self.tools[server["name"]]}
+        described = {**server, "status": "ready", "loaded": True, "cwd": "/srv/project"}
+        return {"server": described, "tools": self.tools[server["name"]]}
 
     def servers_list(self):
         status = {"status": "ready", "tool_count": 2}
         listed = [{**server, **status, "loaded": True} for server in self.servers.values()]
         return {"servers": [*listed, {"name": "far", "alias": "far", "description": "", **status, "loaded": False}]}
 
-    def tools_search(self, **params):
-        return {"tools": [params]}
+    def tools_search(self, detail, **params):
+        found = {"server": "git-hub", "server_alias": "git_hub", "tool": "create-issue", "alias": "create_issue"}
+        if detail == "full":
+            found["inputSchema"] = CREATE_ISSUE["inputSchema"]
+        return {"tools": [{**found, **params}]}
 
     def saved_save(self, name, source, doc):
         versions = self.saved.setdefault(name, [])

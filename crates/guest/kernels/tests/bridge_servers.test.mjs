@@ -70,18 +70,31 @@ describe('discovery', () => {
   test('lists and describes tools', async () => {
     host.preface();
     assert.deepEqual(await host.json("mcp.listTools('githubIssues')"), TOOLS);
-    const doc = { server: 'GitHub Issues', tool: 'create-issue', call: 'mcp.githubIssues.createIssue({ title, body? })', description: 'Opens one.' };
+    const names = { server: 'GitHub Issues', server_alias: 'github_issues', tool: 'create-issue', alias: 'create_issue' };
+    const common = { serverAlias: 'github_issues', toolAlias: 'create_issue' };
+    const doc = { ...names, ...common, call: 'mcp.githubIssues.createIssue({ title, body? })', description: 'Opens one.' };
     assert.deepEqual(await host.json("mcp.docs('githubIssues', 'createIssue')"), doc);
-    assert.deepEqual((await host.json("mcp.docs('GitHub Issues', undefined, { detail: 'full' })"))[0], { ...doc, inputSchema: TOOLS[0].inputSchema });
+    assert.deepEqual((await host.json("mcp.docs('GitHub Issues', undefined, { detail: 'full' })"))[0], { ...doc, inputSchema: TOOLS[0].inputSchema, input_schema: TOOLS[0].inputSchema });
     assert.match((await host.failure("mcp.docs('githubIssues', 'none')")).message, /has no tool 'none' \(tools: createIssue, /);
+  });
+
+  test('lists the tools of a server unless it has a tool of this name', async () => {
+    host.preface();
+    assert.deepEqual(await host.json('mcp.githubIssues.listTools()'), TOOLS);
+    assert.deepEqual(await host.json('mcp.githubIssues.list_tools()'), TOOLS);
+    host.results['tools/list'] = { server: MEMORY, tools: [{ name: 'list-tools', alias: 'list_tools' }] };
+    host.tools['list-tools'] = text('called');
+    host.preface([MEMORY]);
+    assert.equal(await host.result("await mcp.server('memory').listTools()"), "'called'");
   });
 
   test('searches tools and shows how to call them', async () => {
     host.preface([MEMORY]);
     const found = { server: 'memory', server_alias: 'memory', tool: 'read-graph', alias: 'read_graph', description: 'd', score: 1 };
     host.results['tools/search'] = { tools: [found, { ...found, server_alias: 'git_hub' }] };
-    const calls = (await host.json("mcp.searchTools('graph', { limit: 3, detail: 'full' })")).map((found) => found.call);
-    assert.deepEqual(calls, ["mcp.server('memory').readGraph", 'mcp.gitHub.readGraph']);
+    const tools = await host.json("mcp.searchTools('graph', { limit: 3, detail: 'full' })");
+    assert.deepEqual(tools.map((found) => found.call), ["mcp.server('memory').readGraph", 'mcp.gitHub.readGraph']);
+    assert.deepEqual(tools.map((found) => [found.serverAlias, found.toolAlias]), [['memory', 'read_graph'], ['git_hub', 'read_graph']]);
     assert.deepEqual(host.calls.at(-1).params, { query: 'graph', limit: 3, detail: 'full' });
     assert.match(await host.evaluate('mcp.help()'), /Loaded: mcp\.server\('memory'\)/);
   });

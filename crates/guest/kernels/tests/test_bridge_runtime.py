@@ -75,6 +75,7 @@ class RuntimeTest(BridgeTest):
         self.assertEqual(self.value("[s['loaded'] for s in runtime.discovered_servers(detailed=True)]"), [True, True, False])
         self.assertEqual(self.value("[s['alias'] for s in runtime.list_loaded_server_metadata()]"), ["git_hub", "plain"])
         self.assertEqual(self.value("d = runtime.describe_server('git_hub'); d['name'], d['tools'][0]"), ("git-hub", {"name": "create-issue", "alias": "create_issue", "description": "Opens an issue."}))
+        self.assertEqual(self.value("runtime.describe_server('git_hub')['cwd']"), "/srv/project")
         for code in ("await runtime.list_tools('plain')", "runtime.list_tools_sync(mcp_plain)"):
             self.assertEqual([found["name"] for found in self.value(code)], ["echo", "wait"])
 
@@ -85,16 +86,26 @@ class RuntimeTest(BridgeTest):
     def test_docs_have_summary_and_full_detail(self):
         for code in ("await runtime.query_tool_docs('git-hub', 'create_issue', {})", "runtime.query_tool_docs_sync('git-hub', 'create-issue', {})"):
             summary = self.value(code.format("detail='summary'"))
-            self.assertEqual(summary, {"server": "git-hub", "tool": "create-issue", "alias": "create_issue", "description": "Opens an issue."})
-            self.assertEqual(self.value(code.format("detail='full'"))["inputSchema"], CREATE_ISSUE["inputSchema"])
+            names = {"server": "git-hub", "server_alias": "git_hub", "tool": "create-issue", "alias": "create_issue"}
+            common = {"serverAlias": "git_hub", "toolAlias": "create_issue"}
+            self.assertEqual(summary, {**names, **common, "description": "Opens an issue."})
+            full = self.value(code.format("detail='full'"))
+            self.assertEqual([full["inputSchema"], full["input_schema"]], [CREATE_ISSUE["inputSchema"]] * 2)
+            self.assertEqual({key: full[key] for key in common}, common)
         self.assertEqual(len(self.value("await runtime.query_tool_docs('git-hub')")), 2)
         self.assertIn("did you mean", self.run_error("runtime.query_tool_docs_sync('git-hub', 'create')", "UnknownTool").error["message"])
         self.run_error("runtime.query_tool_docs_sync('git-hub', detail='all')", "ValueError")
 
     def test_search_checks_its_parameters(self):
-        query = {"query": "open issue", "limit": 5, "detail": "summary"}
-        self.assertEqual(self.value("await runtime.search_tool_docs('open issue')"), [query])
-        self.assertEqual(self.value("runtime.search_tool_docs_sync('open issue', limit=20, detail='full')"), [{**query, "limit": 20, "detail": "full"}])
+        found = {"server": "git-hub", "server_alias": "git_hub", "tool": "create-issue", "alias": "create_issue"}
+        found |= {"serverAlias": "git_hub", "toolAlias": "create_issue", "query": "open issue"}
+        self.assertEqual(self.value("await runtime.search_tool_docs('open issue')"), [{**found, "limit": 5}])
+        self.assertEqual(self.host.calls[-1]["params"]["detail"], "summary")
+        schema = CREATE_ISSUE["inputSchema"]
+        self.assertEqual(
+            self.value("runtime.search_tool_docs_sync('open issue', limit=20, detail='full')"),
+            [{**found, "limit": 20, "inputSchema": schema, "input_schema": schema}],
+        )
         for limit in (0, 21, "5"):
             self.run_error(f"runtime.search_tool_docs_sync('a', limit={limit!r})", "ValueError")
 

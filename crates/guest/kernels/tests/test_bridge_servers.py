@@ -40,13 +40,38 @@ class ProxyTest(BridgeTest):
         self.assertEqual(self.arguments("await mcp_git_hub.create_issue(title='a', from_=2, state=None, note=None)"), {"title": "a", "from": 2, "note": None})
         self.assertEqual(self.arguments("await mcp_plain.echo(**{'any-thing': 1})"), {"any-thing": 1})
         sent = len(self.host.calls)
-        cases = [("", "is missing title"), ("'a'", "or one dict"), ("title='a', titel='b'", "did you mean title")]
+        cases = [
+            ("", "is missing title"),
+            ("'a'", "takes keyword arguments, or one dict"),
+            ("title='a', titel='b'", "has no argument 'titel'; did you mean title"),
+        ]
         for given, expected in cases:
             with self.subTest(given=given):
-                cell = self.run_error(f"await mcp_git_hub.create_issue({given})", "TypeError")
-                self.assertIn(expected, cell.error["message"])
+                cell = self.run_error(f"await mcp_git_hub.create_issue({given})", "MCPError")
+                self.assertIn(f"create_issue() {expected}", cell.error["message"])
                 self.assertNotIn("mcp_bridge", cell.error["traceback"])
+        code = """
+            import mcp.runtime
+            try: await mcp_git_hub.create_issue()
+            except mcp.runtime.MCPError as error: caught = error
+            caught.kind, caught.server, caught.tool, caught.may_have_run
+            """
+        self.assertEqual(self.value(code), ("invalid", "git-hub", "create-issue", False))
         self.assertEqual(len(self.host.calls), sent)
+
+    def test_proxy_lists_its_tools(self):
+        for server in ("mcp_plain", "mcp_servers['plain']"):
+            self.assertEqual(self.value(f"[tool['name'] for tool in await {server}.list_tools()]"), ["echo", "wait"])
+        self.assertEqual(self.value("from mcp.servers.plain import list_tools; len(await list_tools())"), 2)
+        self.assertEqual(self.methods(), ["tools/list"])
+
+    def test_tool_with_the_name_of_the_listing_takes_precedence(self):
+        self.state.tools["plain"] = [tool("list-tools", "list_tools")]
+        self.assertEqual(self.value("await mcp_plain.list_tools(a=1)"), {"a": 1})
+        self.assertEqual(self.host.calls[-1]["params"]["tool"], "list-tools")
+        self.assertEqual(self.value("dir(mcp_plain)"), ["TOOLS", "TOOL_MAP", "list_tools"])
+        listed = self.value("import mcp.runtime as runtime; await runtime.list_tools('plain')")
+        self.assertEqual([found["name"] for found in listed], ["list-tools"])
 
     def test_tools_of_any_name_can_be_called(self):
         odd = ["a b", "__class__", "TOOLS", "class", "12"]
@@ -56,7 +81,7 @@ class ProxyTest(BridgeTest):
             self.run_ok(f"await mcp_plain[{name!r}]()")
             self.assertEqual(self.host.calls[-1]["params"]["tool"], name)
         self.run_ok("await mcp_git_hub.class_()")
-        self.assertEqual(self.value("dir(mcp_git_hub)"), ["TOOLS", "TOOL_MAP", "class_", "create_issue"])
+        self.assertEqual(self.value("dir(mcp_git_hub)"), ["TOOLS", "TOOL_MAP", "class_", "create_issue", "list_tools"])
         self.assertEqual(self.value("list(mcp_git_hub), 'create-issue' in mcp_git_hub"), (["create-issue", "class"], True))
 
     def test_unknown_tool_suggests_similar_names(self):

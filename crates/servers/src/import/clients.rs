@@ -32,6 +32,9 @@ const MCP_SERVERS: Format = Format::Table(&["mcpServers"]);
 const VSCODE: Format = Format::Table(&["servers"]);
 const VSCODE_SETTINGS: Format = Format::Table(&["mcp", "servers"]);
 
+/// The files whose servers are known without an import.
+pub(super) const DISCOVERED: Location = at(Home, "MCPs/*.json", Json, Format::Ringfence);
+
 pub const CLIENTS: &[Client] = &[
     Client {
         id: "claude-desktop",
@@ -200,7 +203,7 @@ pub const CLIENTS: &[Client] = &[
         id: "directories",
         title: "Directories of servers",
         locations: &[
-            at(Home, "MCPs/*.json", Json, Format::Ringfence),
+            DISCOVERED,
             at(Config, "mcp/servers/*.json", Json, Format::Ringfence),
             at(Project, "mcp-servers/*.json", Json, Format::Ringfence),
         ],

@@ -107,14 +107,20 @@ fn items_of(entries: &Map<String, Value>) -> Vec<Item> {
     entries.iter().map(|(name, entry)| Item::new(name, entry.clone())).collect()
 }
 
-/// Returns the servers of a table under one of the usual keys, of a single server, or of a bare table of servers.
+/// Maximum length of the description of a file, which is copied to each of its servers.
+const MAX_DESCRIPTION_CHARS: usize = 1000;
+
+/// Returns the servers of a table under one of the usual keys, of a single server, or of a bare table of servers. Servers
+/// of a table without a description have that of the file.
 fn any_table(document: &Value, stem: &str) -> Result<Vec<Item>, SkipReason> {
     let Value::Object(map) = document else {
         return Err(SkipReason::new("the file is not a table"));
     };
     for key in ["mcpServers", "servers", "mcp_servers", "context_servers"] {
         if map.contains_key(key) {
-            return table(document, &[key]);
+            // Only Codex uses this key, with keys of its own for its servers.
+            let items = if key == codex::KEY { codex::items(document) } else { table(document, &[key]) };
+            return items.map(|items| with_description(items, document));
         }
     }
     let is_server =
@@ -123,17 +129,74 @@ fn any_table(document: &Value, stem: &str) -> Result<Vec<Item>, SkipReason> {
         let name = map.get("name").and_then(Value::as_str).unwrap_or(stem);
         return Ok(vec![Item::new(name, document.clone())]);
     }
-    if !map.is_empty() && map.values().all(is_server) {
-        return Ok(items_of(map));
+    let is_description = |key: &str, value: &Value| key == "description" && value.is_string();
+    let servers = map.iter().filter(|(key, value)| !is_description(key, value));
+    let servers: Map<String, Value> = servers.map(|(key, value)| (key.clone(), value.clone())).collect();
+    if !servers.is_empty() && servers.values().all(is_server) {
+        return Ok(with_description(items_of(&servers), document));
     }
     Err(SkipReason::new("the file has no servers").hint("put the servers into a table `mcpServers`"))
 }
 
-/// Returns the servers of a file in the `mcpServers` format, unchanged.
+/// Adds the description of a file to those of its servers that have none.
+fn with_description(mut items: Vec<Item>, document: &Value) -> Vec<Item> {
+    let Some(text) = document.get("description").and_then(Value::as_str) else { return items };
+    let text: String = text.chars().take(MAX_DESCRIPTION_CHARS).collect();
+    for item in &mut items {
+        if let Ok(Value::Object(entry)) = &mut item.entry {
+            entry.entry("description").or_insert_with(|| text.as_str().into());
+        }
+    }
+    items
+}
+
+/// Returns the servers of a file in the `mcpServers` format, unchanged except for those of Codex.
 pub(crate) fn server_values(document: &Value, stem: &str) -> Result<Vec<(String, Value)>, String> {
     if document.is_null() {
         return Ok(Vec::new());
     }
     let items = any_table(document, stem).map_err(|reason| reason.message)?;
     Ok(items.into_iter().filter_map(|item| Some((item.name, item.entry.ok()?))).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn descriptions(document: &Value) -> Vec<(String, Value)> {
+        let values = server_values(document, "file").unwrap();
+        values.into_iter().map(|(name, entry)| (name, entry["description"].clone())).collect()
+    }
+
+    #[test]
+    fn description_of_a_file_is_the_default_of_its_servers() {
+        let servers = json!({"a": {"command": "x"}, "b": {"command": "x", "description": "Own"}});
+        let expected = [("a".to_owned(), json!("All")), ("b".to_owned(), json!("Own"))];
+        for key in ["mcpServers", "servers", "mcp_servers"] {
+            assert_eq!(descriptions(&json!({"description": "All", key: servers})), expected, "{key}");
+        }
+        let mut bare = servers.clone();
+        bare["description"] = "All".into();
+        assert_eq!(descriptions(&bare), expected);
+        let single = json!({"command": "x", "description": "Own"});
+        assert_eq!(descriptions(&single), [("file".to_owned(), json!("Own"))]);
+        let named = json!({"description": {"command": "x"}});
+        assert_eq!(descriptions(&named), [("description".to_owned(), Value::Null)]);
+        let long = json!({"description": "é".repeat(5000), "mcpServers": {"a": {"command": "x"}}});
+        assert_eq!(descriptions(&long)[0].1, "é".repeat(MAX_DESCRIPTION_CHARS));
+    }
+
+    #[test]
+    fn table_of_codex_is_converted_and_box_settings_are_retained() {
+        let entry = json!({
+            "command": "x", "env_vars": ["TOKEN"], "startup_timeout_sec": 1.5, "tool_timeout_sec": 9, "box": {"memory_mb": 64},
+        });
+        let expected = json!({
+            "command": "x", "env": {"TOKEN": "${TOKEN}"}, "box": {"memory_mb": 64, "startup_timeout_sec": 2},
+        });
+        let values = server_values(&json!({"model": "m", "mcp_servers": {"a": entry}}), "config").unwrap();
+        assert_eq!(values, [("a".to_owned(), expected)]);
+    }
 }

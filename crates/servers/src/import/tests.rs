@@ -189,6 +189,28 @@ fn variables_change_locations_of_files() {
 }
 
 #[test]
+fn file_of_variable_may_be_toml() {
+    let mut machine = Machine::empty(Os::Linux);
+    machine.write("more/a.toml", "description = \"All\"\n[mcpServers.a]\ncommand = \"x\"\n");
+    let file = machine.directory.path().join("more/a.toml").to_string_lossy().into_owned();
+    machine.directories.env.insert("MCP_SERVERS_CONFIG".into(), file);
+    let result = scan(&machine.directories, Scope::User, find_client("variable"), &GuestWritable::default());
+    let found: Vec<(&str, Option<&str>)> =
+        result.found.iter().map(|found| (found.entry.name.as_str(), found.entry.description.as_deref())).collect();
+    assert_eq!(found, [("a", Some("All"))]);
+}
+
+#[test]
+fn discovered_files_are_those_of_one_directory() {
+    let machine = Machine::with_fixtures(Os::Linux);
+    let result = scan(&machine.directories, Scope::Discovered, None, &GuestWritable::default());
+    let directory = machine.directories.home.join("MCPs");
+    assert!(!result.found.is_empty() && result.files.iter().all(|file| file.path.parent() == Some(&directory)));
+    let watched = watched_files(&machine.directories, Scope::Discovered);
+    assert_eq!(watched.len(), fs::read_dir(directory).unwrap().count());
+}
+
+#[test]
 fn links_of_project_are_not_followed() {
     let machine = Machine::empty(Os::Linux);
     machine.write("secret.json", r#"{"mcpServers": {"secret": {"command": "x"}}}"#);

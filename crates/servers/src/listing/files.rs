@@ -1,4 +1,4 @@
-//! Reads the entries of the configuration, of the files in `hosting.files`, and of MCP clients.
+//! Reads the entries of the configuration, of the files in `hosting.files`, and of MCP clients or `~/MCPs`.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -7,11 +7,11 @@ use super::{EntryOrigin, ListedServer, Problem};
 
 use crate::guest_access::read_write_volumes;
 use crate::import::{self, Scope, UserDirectories, server_values};
-use crate::syntax;
+use crate::syntax::{self, Syntax};
 use crate::text_file::{self, Links};
 use ringfence_config::{Configuration, ConfiguredServer, HostingSettings, Sources};
 use ringfence_config::{GuestWritable, GuestWritten};
-use ringfence_entries::{ServerEntry, entry_from_json, resolve_relative_paths};
+use ringfence_entries::{ServerEntry, StartPolicy, entry_from_json, resolve_relative_paths};
 
 /// All sources of entries except for the store.
 #[derive(Default)]
@@ -56,8 +56,8 @@ impl Files {
     pub(super) fn watched_files(&self) -> Vec<PathBuf> {
         let mut watched = self.sources.candidate_files();
         watched.extend(self.hosting.files.iter().cloned());
-        if let Some(directories) = self.directories.as_ref().filter(|_| self.hosting.import) {
-            watched.extend(import::watched_files(directories, Scope::User));
+        if let (Some(directories), Some(scope)) = (&self.directories, import::listing_scope(&self.hosting)) {
+            watched.extend(import::watched_files(directories, scope));
         }
         watched
     }
@@ -85,8 +85,8 @@ impl Files {
             all.extend(listed.iter().cloned());
             self.last_read.insert(path, listed);
         }
-        if self.hosting.import {
-            self.read_clients(&mut all, &mut problems);
+        if let Some(scope) = import::listing_scope(&self.hosting) {
+            self.read_clients(scope, &mut all, &mut problems);
         }
         (all, problems)
     }
@@ -139,11 +139,11 @@ impl Files {
 
     /// Reads the client files that guests cannot write. Files of projects are not read, because the user has not
     /// confirmed them.
-    fn read_clients(&mut self, all: &mut Vec<ListedServer>, problems: &mut Vec<Problem>) {
+    fn read_clients(&mut self, scope: Scope, all: &mut Vec<ListedServer>, problems: &mut Vec<Problem>) {
         let Some(directories) = &self.directories else { return };
         let listed: Vec<ServerEntry> = all.iter().map(|listed| listed.entry.clone()).collect();
         self.add_volumes(&listed);
-        let mut scan = import::scan(directories, Scope::User, None, &self.writable);
+        let mut scan = import::scan(directories, scope, None, &self.writable);
         let entries: Vec<ServerEntry> = scan.found.iter().map(|found| found.entry.clone()).collect();
         self.add_volumes(&entries);
         // One client's entry may let its server write another client's file.
@@ -153,9 +153,16 @@ impl Files {
             self.refused.entry(refused.path).or_insert(report);
         }
         problems.extend(self.refused.values().cloned());
-        for import::FoundServer { entry, client, path, notes } in scan.found {
+        for import::FoundServer { mut entry, client, path, notes } in scan.found {
             problems.extend(notes.iter().map(|note| problem(&path, Some(&entry.name), note)));
-            all.push(ListedServer { entry, origin: EntryOrigin::Client { title: client.title, path } });
+            let origin = if scope == Scope::Discovered {
+                // The user has not asked for these servers here.
+                entry.start = StartPolicy::OnDemand;
+                EntryOrigin::Discovered(path)
+            } else {
+                EntryOrigin::Client { title: client.title, path }
+            };
+            all.push(ListedServer { entry, origin });
         }
         let skipped = scan.skipped.iter();
         problems.extend(skipped.map(|skipped| problem(&skipped.path, skipped.name.as_ref(), &skipped.reason.message)));
@@ -182,7 +189,8 @@ fn read_file(path: &Path, last_read: Vec<ListedServer>, problems: &mut Vec<Probl
         Err(message) => return keep_last_read(path, &message, last_read, problems),
     };
     let stem = path.file_stem().unwrap_or_default().to_string_lossy();
-    let values = syntax::parse(&text, syntax::Syntax::Json).and_then(|document| server_values(&document, &stem));
+    let syntax = Syntax::of_file(path).unwrap_or(Syntax::Json);
+    let values = syntax::parse(&text, syntax).and_then(|document| server_values(&document, &stem));
     let values = match values {
         Ok(values) => values,
         Err(message) => return keep_last_read(path, &message, last_read, problems),

@@ -20,7 +20,7 @@ use crate::options::parse_rule;
 ///
 /// Without a token, only root and the user who runs the server may connect, and only on loopback. To listen on another
 /// address, set a token of at least 16 bytes: [server.tokens.NAME] in the configuration file, or RINGFENCE_AUTH_TOKEN (or
-/// MCP_AUTH_TOKEN, MSB_API_KEY).
+/// MCP_AUTH_TOKEN).
 #[derive(Args)]
 #[allow(clippy::struct_excessive_bools)] // each is a flag
 pub(crate) struct Arguments {

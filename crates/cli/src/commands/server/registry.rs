@@ -81,7 +81,13 @@ impl Registry {
             EntryOrigin::Client { .. } => {
                 failure.hint("import it with `ringfence server import`, or set hosting.import = false")
             }
-            _ => failure.hint("change it there; a running ringfence server applies the change within a second"),
+            EntryOrigin::Discovered(_) => failure.hint(
+                "change it there, add it to the store with `ringfence server import --from directories`, or set \
+                 hosting.discover = false",
+            ),
+            EntryOrigin::Store { .. } | EntryOrigin::Configuration(_) | EntryOrigin::File(_) => {
+                failure.hint("change it there; a running ringfence server applies the change within a second")
+            }
         }
     }
 }

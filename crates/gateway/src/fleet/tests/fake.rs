@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use ringfence_core::sync::Mutex;
-use ringfence_entries::{RemoteSettings, ServerEntry, StdioSettings, Transport};
+use ringfence_entries::{RemoteSettings, ServerEntry, StartPolicy, StdioSettings, Transport};
 use ringfence_servers::Phase;
 use ringfence_store::Audit;
 use serde_json::{Value, json};
@@ -244,7 +244,12 @@ pub(super) fn entry(name: &str) -> ServerEntry {
         enable: true,
         description: None,
         transport: Transport::Stdio(Box::new(StdioSettings::new("server"))),
+        start: StartPolicy::AtOnce,
     }
+}
+
+pub(super) fn on_demand(name: &str) -> ServerEntry {
+    ServerEntry { start: StartPolicy::OnDemand, ..entry(name) }
 }
 
 pub(super) fn remote(name: &str) -> ServerEntry {

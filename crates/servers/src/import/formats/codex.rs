@@ -4,8 +4,11 @@ use serde_json::{Map, Value, json};
 
 use super::{Item, SkipReason, table};
 
+/// The key of the table of servers.
+pub(super) const KEY: &str = "mcp_servers";
+
 pub(super) fn items(document: &Value) -> Result<Vec<Item>, SkipReason> {
-    let mut items = table(document, &["mcp_servers"])?;
+    let mut items = table(document, &[KEY])?;
     for item in &mut items {
         if let Ok(Value::Object(entry)) = &mut item.entry {
             convert(entry);
@@ -41,7 +44,10 @@ fn convert(entry: &mut Map<String, Value>) {
     {
         #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
         let whole = seconds.ceil().clamp(1.0, 86_400.0) as u64;
-        entry.insert("box".into(), json!({"startup_timeout_sec": whole}));
+        match entry.get_mut("box") {
+            Some(Value::Object(settings)) => drop(settings.insert("startup_timeout_sec".into(), whole.into())),
+            _ => drop(entry.insert("box".into(), json!({"startup_timeout_sec": whole}))),
+        }
     }
     // The timeout of a call is set by the MCP client that calls ringfence.
     entry.shift_remove("tool_timeout_sec");
