@@ -80,7 +80,7 @@ mod tests {
     fn first_verb_of_a_query_decides() {
         for (query, expected) in [
             ("delete the list of users", Some(Action::Delete)),
-            ("please adding a label", Some(Action::Create)),
+            ("please, creating a label", Some(Action::Create)),
             ("which files were changed", Some(Action::Read)),
             ("Rename it", Some(Action::Change)),
             ("one two three four five six seven eight delete", None),

@@ -32,9 +32,9 @@ fn best_tool_comes_first_and_not_every_word_must_match() {
 
 #[test]
 fn tool_that_does_what_the_query_asks_for_comes_first() {
-    let tools = [tool("get_labels", "Labels of pages"), tool("set_x_labels", "Labels of some other pages")];
-    assert_eq!(found(&tools, "get labels of pages"), ["get_labels", "set_x_labels"]);
-    assert_eq!(found(&tools, "change labels of pages")[0], "set_x_labels");
+    let tools = [tool("get_labels", "Labels of pages"), tool("drop_x_labels", "Labels of some other pages")];
+    assert_eq!(found(&tools, "show labels of pages"), ["get_labels", "drop_x_labels"]);
+    assert_eq!(found(&tools, "undo labels of pages")[0], "drop_x_labels");
 }
 
 #[test]
