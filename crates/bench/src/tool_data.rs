@@ -14,6 +14,9 @@ pub(crate) struct ToolData {
     pub(crate) servers: Vec<ServerTools>,
     #[serde(default)]
     pub(crate) queries: Vec<Query>,
+    /// A second set, of which no query was used to tune the search.
+    #[serde(default)]
+    pub(crate) unseen_queries: Vec<Query>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -67,11 +70,17 @@ mod tests {
         };
         let names: HashSet<String> = data.servers.iter().flat_map(tool_names).collect();
         assert!(data.servers.len() >= 10 && names.len() >= 150 && data.queries.len() >= 80);
-        for query in &data.queries {
+        assert_eq!(data.unseen_queries.len(), 60);
+        for query in data.queries.iter().chain(&data.unseen_queries) {
             assert!(!query.tools.is_empty() && query.tools.iter().all(|tool| names.contains(tool)), "{query:?}");
         }
         let held_out = data.queries.iter().filter(|query| query.is_held_out).count();
         assert!(held_out * 3 >= data.queries.len() - 2, "{held_out}");
+        let texts: HashSet<&str> = data.queries.iter().map(|query| query.text.as_str()).collect();
+        assert!(
+            data.unseen_queries.iter().all(|query| !texts.contains(query.text.as_str())),
+            "an unseen query is a known one"
+        );
         assert!(BUILT_IN.len() < 300 * 1024, "{}", BUILT_IN.len());
     }
 

@@ -73,13 +73,6 @@ pub struct Context {
     pub declares_version: bool,
 }
 
-impl Context {
-    /// Whether the request comes without a handshake and without metadata of its client, as with a plain POST.
-    pub fn is_plain_request(&self) -> bool {
-        self.era == Era::Legacy && self.client.is_none()
-    }
-}
-
 impl MessageSink {
     pub fn new() -> (Self, mpsc::Receiver<Value>) {
         let (sender, receiver) = mpsc::channel(MAX_QUEUED_MESSAGES);

@@ -9,8 +9,9 @@ use super::Setup;
 use crate::report::{Bound, Figure, Row, Section};
 use crate::tool_data::{Query, ToolData};
 
-/// The part of all queries that should find a right tool among the first five results.
-const TARGET_RECALL: f64 = 0.9;
+/// The part of all queries that should find a right tool among the first five results, and as the first result.
+const TARGET_RECALL_AT_5: f64 = 0.95;
+const TARGET_RECALL_AT_1: f64 = 0.7;
 
 /// Number of results that are requested and evaluated.
 const RESULTS: usize = 10;
@@ -30,9 +31,10 @@ pub(super) fn measure(setup: &Setup) -> Result<Section> {
     let index = Index::new(&servers);
     let build_time = start.elapsed();
 
-    let mut ranks = Vec::new();
+    let mut results = Vec::new();
     let mut times = Vec::new();
-    for query in &data.queries {
+    let unseen = data.unseen_queries.iter().map(|query| (QuerySet::Unseen, query));
+    for (set, query) in data.queries.iter().map(|query| (QuerySet::of(query), query)).chain(unseen) {
         let mut best = Duration::MAX;
         for _ in 0..setup.workload.starts.min(MAX_REPETITIONS) {
             let start = Instant::now();
@@ -40,27 +42,50 @@ pub(super) fn measure(setup: &Setup) -> Result<Section> {
             best = best.min(start.elapsed());
         }
         times.push(best.as_secs_f64() * 1e6);
-        ranks.push(rank(&index, &servers, query));
+        results.push((set, rank(&index, &servers, query)));
     }
-    let ranks_of = |is_included: &dyn Fn(&Query) -> bool| -> Vec<Option<usize>> {
-        data.queries.iter().zip(&ranks).filter(|(query, _)| is_included(query)).map(|(_, rank)| *rank).collect()
-    };
-    let all = ranks_of(&|_| true);
-    let (tuned, held_out) = (ranks_of(&|query| !query.is_held_out), ranks_of(&|query| query.is_held_out));
-    let recall_row = |label: String, ranks: &[Option<usize>]| {
-        Row::single(label, "", recall(ranks, 5)).target(Figure::Value, Bound::AtLeast, TARGET_RECALL)
+    let ranks_of = |sets: &[QuerySet]| -> Vec<Option<usize>> {
+        results.iter().filter(|(set, _)| sets.contains(set)).map(|(_, rank)| *rank).collect()
     };
     let tools: usize = servers.iter().map(|server| server.tools.len()).sum();
-    let mut rows = vec![recall_row(format!("recall@5, {} queries, {tools} tools", all.len()), &all)];
-    if !held_out.is_empty() {
-        rows.push(recall_row(format!("recall@5, {} used for tuning", tuned.len()), &tuned));
-        rows.push(recall_row(format!("recall@5, {} held out", held_out.len()), &held_out));
+    let mut rows = Vec::new();
+    for (name, sets) in [
+        ("queries", &[QuerySet::Tuning, QuerySet::HeldOut][..]),
+        ("used for tuning", &[QuerySet::Tuning]),
+        ("held out", &[QuerySet::HeldOut]),
+        ("unseen", &[QuerySet::Unseen]),
+    ] {
+        let ranks = ranks_of(sets);
+        if ranks.is_empty() {
+            continue;
+        }
+        for (among, target) in [(5, TARGET_RECALL_AT_5), (1, TARGET_RECALL_AT_1)] {
+            let label = format!("recall@{among}, {} {name}", ranks.len());
+            let row = Row::single(label, "", recall(&ranks, among));
+            rows.push(row.target(Figure::Value, Bound::AtLeast, target));
+        }
     }
-    rows.push(Row::single("recall@1", "", recall(&all, 1)));
-    rows.push(Row::single("mean reciprocal rank", "", mean_reciprocal_rank(&all)));
-    rows.push(Row::of_samples("search time", "µs", times));
+    let all = ranks_of(&[QuerySet::Tuning, QuerySet::HeldOut, QuerySet::Unseen]);
+    rows.push(Row::single(format!("mean reciprocal rank, all {}", all.len()), "", mean_reciprocal_rank(&all)));
+    rows.push(Row::of_samples(format!("search time, {tools} tools"), "µs", times));
     rows.push(Row::single("index build time", "ms", build_time.as_secs_f64() * 1e3));
     Ok(Section { rows, not_measured: Vec::new() })
+}
+
+/// What a query was used for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum QuerySet {
+    /// Weights and word lists were chosen with it.
+    Tuning,
+    HeldOut,
+    /// Held out too, and written later than the others.
+    Unseen,
+}
+
+impl QuerySet {
+    fn of(query: &Query) -> Self {
+        if query.is_held_out { Self::HeldOut } else { Self::Tuning }
+    }
 }
 
 /// Returns the position of the first right tool in the results, from 0.
@@ -102,14 +127,21 @@ mod tests {
     }
 
     #[test]
-    fn nine_of_ten_queries_find_their_tool() {
+    fn most_queries_find_their_tool() {
         let workload = Workload::new(true, None);
         let setup = Setup { workload, host: Host::inspect(None), ringfence: None, tool_data: None };
         let section = measure(&setup).unwrap();
-        let all = &section.rows[0];
-        assert!(all.targets[0].is_met, "{all:?}");
-        // The held-out third is small, so its limit is lower; tuning for the other queries must not cost more than this.
-        let held_out = section.rows.iter().find(|row| row.label.ends_with("held out")).unwrap();
-        assert!(held_out.value >= 0.85, "{held_out:?}");
+        // The measured values, less one or two queries: tuning for some queries must not cost more of the others.
+        for (label, expected) in [
+            ("recall@5, 114 queries", 0.95),
+            ("recall@1, 114 queries", 0.7),
+            ("recall@5, 38 held out", 0.89),
+            ("recall@1, 38 held out", 0.68),
+            ("recall@5, 60 unseen", 0.71),
+            ("recall@1, 60 unseen", 0.3),
+        ] {
+            let row = section.rows.iter().find(|row| row.label == label).unwrap();
+            assert!(row.value >= expected, "{row:?}");
+        }
     }
 }

@@ -1,15 +1,20 @@
 //! Full-text search over the tools of all servers.
 //!
 //! Tools are ranked by BM25 over several fields: the name, the first sentence of the description and the rest of it, the
-//! names and descriptions of the parameters, and the server. Not every word must match. A word that occurs in no tool is
+//! names and descriptions of the parameters, the server, and what a well-known product is about. Synonyms match with a lower
+//! weight, and tools with a similar meaning, and those that do what the verb of the query
+//! asks for, rank first. Not every word must match. A word that occurs in no tool is
 //! replaced by words that are one edit apart. Results are deterministic.
 //!
 //! Tools come from servers and queries from guests, so the size of both is limited. A search starts and calls no server.
 
+mod action;
 mod edit_distance;
+mod embedding;
 mod fields;
 mod stem;
 mod synonyms;
+mod topics;
 mod words;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -17,7 +22,9 @@ use std::ops::Bound;
 
 use serde_json::Value;
 
+use action::Action;
 use edit_distance::is_one_edit_apart;
+use embedding::Meaning;
 use fields::{FIELDS, Fields};
 use synonyms::{expand_abbreviations, synonyms_of};
 use words::for_each_word;
@@ -46,9 +53,16 @@ const MIN_PREFIX_CHARS: usize = 4;
 const SATURATION: f64 = 1.2;
 
 /// Weights of words that are not in the query, relative to a word of the query.
-const SYNONYM_WEIGHT: f64 = 0.6;
+const SYNONYM_WEIGHT: f64 = 0.7;
 const PREFIX_WEIGHT: f64 = 0.5;
 const CORRECTION_WEIGHT: f64 = 0.8;
+
+/// Weight of the similarity of meaning, relative to a tool that matches every word of the query very often.
+const MEANING_WEIGHT: f64 = 0.15;
+
+/// Factors for the score of a tool that does what the query asks for, and of one that does something else.
+const SAME_ACTION_FACTOR: f64 = 1.3;
+const OTHER_ACTION_FACTOR: f64 = 0.8;
 
 /// Factor for the score of a tool that matches none of the words; it grows to 1 with the share of matched words.
 const MIN_MATCH_FACTOR: f64 = 0.5;
@@ -79,6 +93,10 @@ pub struct Hit {
 pub struct Index {
     /// Sorted by server and name, which is the order of tools with the same score.
     tools: Vec<ToolPosition>,
+    /// What each tool does, if its name or description says it.
+    actions: Vec<Option<Action>>,
+    /// The meaning of the name and the first sentence of each tool.
+    meanings: Vec<Meaning>,
     /// The tools that contain each word, with the weight of the word in each.
     postings: BTreeMap<Box<str>, Vec<(usize, f64)>>,
     /// All words by their number of characters.
@@ -108,6 +126,13 @@ impl Index {
             Fields::new(server, &server.tools[position.tool])
         };
         let documents: Vec<Fields> = tools.iter().map(fields).collect();
+        let action = |position: &ToolPosition| {
+            let tool = &servers[position.server].tools[position.tool];
+            Action::of_tool(fields::text(tool, "name"), fields::text(tool, "description"))
+        };
+        let actions = tools.iter().map(action).collect();
+        let meaning = |document: &Fields| Meaning::of_words(document.summary.iter().map(|word| &**word));
+        let meanings = documents.iter().map(meaning).collect();
         let postings = weigh_words(&documents);
         let mut words: BTreeMap<usize, Vec<Box<str>>> = BTreeMap::new();
         for word in postings.keys() {
@@ -116,7 +141,7 @@ impl Index {
         for words in words.values_mut() {
             words.sort();
         }
-        Self { tools, postings, words }
+        Self { tools, actions, meanings, postings, words }
     }
 
     /// Returns the best tools for a query, the best first.
@@ -127,7 +152,7 @@ impl Index {
         }
         let mut scores = vec![0.0; self.tools.len()];
         let mut matched = vec![0_u32; self.tools.len()];
-        let mut corrected = 0;
+        let (mut max_score, mut corrected) = (0.0, 0);
         for term in &terms {
             // Only the best of the expanded words counts, so that a term with many expansions has no advantage.
             let mut best: HashMap<usize, f64> = HashMap::new();
@@ -137,6 +162,7 @@ impl Index {
                     *score = score.max(weight * term_weight);
                 }
             }
+            max_score += rarity(self.tools.len(), best.len()) * (SATURATION + 1.0);
             for (tool, score) in best {
                 scores[tool] += score;
                 matched[tool] += 1;
@@ -145,6 +171,20 @@ impl Index {
         // A tool that matches more of the words ranks before one that contains a single word often.
         for (score, matched) in scores.iter_mut().zip(matched) {
             *score *= MIN_MATCH_FACTOR + (1.0 - MIN_MATCH_FACTOR) * f64::from(matched) / to_f64(terms.len());
+        }
+        // Among tools with matching words, those with a similar meaning rank first.
+        let meaning = Meaning::of_words(terms.iter().map(|term| &*term.word));
+        for (score, tool) in scores.iter_mut().zip(&self.meanings).filter(|(score, _)| **score > 0.0) {
+            *score += MEANING_WEIGHT * max_score * meaning.similarity(tool);
+        }
+        if let Some(wanted) = Action::of_query(query_start(query)) {
+            for (score, action) in scores.iter_mut().zip(&self.actions) {
+                *score *= match action {
+                    Some(action) if *action == wanted => SAME_ACTION_FACTOR,
+                    Some(_) => OTHER_ACTION_FACTOR,
+                    None => 1.0,
+                };
+            }
         }
         let mut found: Vec<usize> = (0..scores.len()).filter(|tool| scores[*tool] > 0.0).collect();
         found.sort_by(|a, b| scores[*b].total_cmp(&scores[*a]).then(a.cmp(b)));
@@ -188,18 +228,24 @@ impl Index {
 
 /// A word of a query.
 struct Term {
+    word: Box<str>,
     stem: Box<str>,
     chars: usize,
 }
 
+/// Returns the part of a query that is searched for.
+fn query_start(query: &str) -> &str {
+    let end = (0..=query.len().min(MAX_QUERY_BYTES)).rev().find(|end| query.is_char_boundary(*end)).unwrap_or(0);
+    &query[..end]
+}
+
 /// Returns the words of a query, each once, without stop words.
 fn query_terms(query: &str) -> Vec<Term> {
-    let end = (0..=query.len().min(MAX_QUERY_BYTES)).rev().find(|end| query.is_char_boundary(*end)).unwrap_or(0);
     let mut all: Vec<(Term, bool)> = Vec::new();
     let mut seen = HashSet::new();
-    for_each_word(&expand_abbreviations(&query[..end]), |word, stem| {
+    for_each_word(&expand_abbreviations(query_start(query)), |word, stem| {
         if all.len() < MAX_QUERY_TERMS && seen.insert(stem.to_owned()) {
-            let term = Term { stem: stem.into(), chars: word.chars().count() };
+            let term = Term { word: word.into(), stem: stem.into(), chars: word.chars().count() };
             all.push((term, words::is_stop_word(word)));
         }
     });
@@ -210,10 +256,9 @@ fn query_terms(query: &str) -> Vec<Term> {
 
 /// Computes the BM25 weight of every word in every tool that contains it.
 fn weigh_words(documents: &[Fields]) -> BTreeMap<Box<str>, Vec<(usize, f64)>> {
-    let count = to_f64(documents.len());
     let average = |field: usize| {
         let total: f64 = documents.iter().map(|document| f64::from(document.lengths[field])).sum();
-        (total / count.max(1.0)).max(1.0)
+        (total / to_f64(documents.len()).max(1.0)).max(1.0)
     };
     let averages: Vec<f64> = (0..FIELDS.len()).map(average).collect();
     let mut postings: BTreeMap<Box<str>, Vec<(usize, f64)>> = BTreeMap::new();
@@ -229,13 +274,18 @@ fn weigh_words(documents: &[Fields]) -> BTreeMap<Box<str>, Vec<(usize, f64)>> {
         }
     }
     for list in postings.values_mut() {
-        let containing = to_f64(list.len());
-        let rarity = (1.0 + (count - containing + 0.5) / (containing + 0.5)).ln();
+        let rarity = rarity(documents.len(), list.len());
         for (_, weight) in list {
             *weight = rarity * *weight * (SATURATION + 1.0) / (*weight + SATURATION);
         }
     }
     postings
+}
+
+/// Returns the inverse document frequency of a word that occurs in `containing` of `count` tools.
+fn rarity(count: usize, containing: usize) -> f64 {
+    let (count, containing) = (to_f64(count), to_f64(containing));
+    (1.0 + (count - containing + 0.5) / (containing + 0.5)).ln()
 }
 
 fn to_f64(count: usize) -> f64 {

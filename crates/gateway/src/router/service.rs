@@ -22,7 +22,7 @@ impl Service for Gateway {
         let outcome = match method {
             "tools/call" => {
                 let is_builtin = || params["name"].as_str().is_some_and(|name| self.is_builtin_tool(name));
-                let has_session_fields = context.is_plain_request() && is_builtin();
+                let has_session_fields = !context.declares_version && is_builtin();
                 let outcome = self.call_tool(params, context).await;
                 if has_session_fields { outcome.map(with_session_fields) } else { outcome }
             }

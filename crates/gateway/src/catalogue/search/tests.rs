@@ -31,6 +31,31 @@ fn best_tool_comes_first_and_not_every_word_must_match() {
 }
 
 #[test]
+fn tool_that_does_what_the_query_asks_for_comes_first() {
+    let tools = [tool("get_labels", "Labels of pages"), tool("drop_x_labels", "Labels of some other pages")];
+    assert_eq!(found(&tools, "show labels of pages"), ["get_labels", "drop_x_labels"]);
+    assert_eq!(found(&tools, "undo labels of pages")[0], "drop_x_labels");
+}
+
+#[test]
+fn similar_meaning_decides_between_tools_with_the_same_words() {
+    let tools = [tool("a", "Shows a mountain of the town"), tool("b", "Shows a hospital of the town")];
+    assert_eq!(found(&tools, "physicians in town"), ["b", "a"]);
+    assert_eq!(found(&tools, "physicians"), [] as [&str; 0], "no word matches");
+}
+
+#[test]
+fn server_is_found_by_what_its_product_is_about() {
+    let [slack, other] = [[tool("slack_add", "Adds a reaction")], [tool("add", "Adds a reaction")]];
+    let servers = [
+        SearchableServer { name: "a", description: "", tools: &other },
+        SearchableServer { name: "b", description: "", tools: &slack },
+    ];
+    let hits = Index::new(&servers).search("reaction in a chat", 5);
+    assert_eq!(hits.iter().map(|hit| hit.server).collect::<Vec<_>>(), [1, 0]);
+}
+
+#[test]
 fn parameters_and_servers_are_searched_too() {
     let zone = json!({"name": "now", "inputSchema": {"properties": {"timezone": {"description": "an IANA name"}}}});
     let tools = [tool("echo", "Says it again"), zone];
