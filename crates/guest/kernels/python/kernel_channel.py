@@ -81,6 +81,10 @@ class Channel:
         else:
             self.poll = poller.poll
 
+    def has_input(self):
+        """Returns whether a frame has arrived, or the host has closed the socket. True if that is unknown."""
+        return not self.poll or bool(self.poll(0))
+
     def read(self, size):
         """Reads exactly `size` bytes; bytes that arrive with them stay in `received`."""
         parts, missing = [self.received], size - len(self.received)
