@@ -35,14 +35,18 @@ class Background:
         """Returns whether the loop has tasks, callbacks or descriptors to watch."""
         loop = self.kernel.loop
         try:
-            if loop is None or loop.is_closed():
+            if loop.is_closed():
                 return False
-            selector = getattr(loop, "_selector", None)  # other implementations of loops have none
             if getattr(loop, "_ready", None) or getattr(loop, "_scheduled", None):
                 return True
-            if selector is not None and len(selector.get_map()) > 1:  # one descriptor is the loop's own
+            selector = getattr(loop, "_selector", None)  # other implementations of loops have none
+            if selector is not None and len(selector._fd_to_key) > 1:  # one descriptor is the loop's own
                 return True
-            return bool(sys.modules["asyncio"].all_tasks(loop))
+            tasks = sys.modules["asyncio.tasks"]
+            known = getattr(tasks, "_scheduled_tasks", getattr(tasks, "_all_tasks", None))
+            if known is not None and not known.data:  # the usual case; `all_tasks` takes longer than a short cell
+                return False
+            return bool(tasks.all_tasks(loop))
         except Exception:
             return False  # the guest has changed asyncio
 
