@@ -49,7 +49,8 @@ impl Restrictions {
         // A change of credentials resets both attributes, so they are set after the last change. No process may inspect
         // the init, and the init never outlives its parent.
         set_dumpable_behavior(DumpableBehavior::NotDumpable).step(|| "make the init not dumpable".into())?;
-        set_parent_process_death_signal(Some(Signal::KILL)).step(|| "set the parent-death signal of the init".into())?;
+        set_parent_process_death_signal(Some(Signal::KILL))
+            .step(|| "set the parent-death signal of the init".into())?;
         seccomp::install(self.enforcement).step(|| "install the seccomp filter".into())
     }
 

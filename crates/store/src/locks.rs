@@ -43,7 +43,8 @@ impl OpeningLock {
                 return Ok(lock);
             }
             if Instant::now() >= deadline {
-                let message = format!("another process has locked the database for {} s while it opens it", timeout.as_secs());
+                let message =
+                    format!("another process has locked the database for {} s while it opens it", timeout.as_secs());
                 let source = io::Error::new(io::ErrorKind::TimedOut, message);
                 return Err(StoreError::Directory { path: directory.to_owned(), source });
             }

@@ -69,7 +69,7 @@ const OTHER_VARIABLES: [&str; 8] = [
     "RINGFENCE_ZYGOTE_LIBRARY",
 ];
 
-pub(crate) const KEYS: [Key; 53] = [
+pub(crate) const KEYS: [Key; 54] = [
     key("server.host", Format::Text, &["RINGFENCE_HOST", "MCP_SERVER_HOST"]),
     key("server.port", Format::Number, &["RINGFENCE_PORT", "MCP_SERVER_PORT"]),
     key("server.enable_cors", Format::Switch, &["MCP_ENABLE_CORS"]),
@@ -103,6 +103,7 @@ pub(crate) const KEYS: [Key; 53] = [
     key("sessions.accept", Format::List, &[]),
     key("sessions.pool", Format::CountTable, &[]),
     key("sessions.preload", Format::List, &[]),
+    key("sessions.rich_html", Format::Switch, &[]),
     key("sessions.state_dir", Format::Text, &["RINGFENCE_STATE_DIR", "MCP_BRIDGE_STATE_DIR"]),
     key("code.timeout_s", Format::Number, &["MCP_BRIDGE_TIMEOUT"]),
     key("code.max_timeout_s", Format::Number, &["MCP_BRIDGE_MAX_TIMEOUT"]),

@@ -64,6 +64,7 @@ impl CodeMode {
                 timeout: Some(timeout),
                 host: Some(host),
                 questions: caller.questions.clone(),
+                rich_html: false,
             };
             match self.0.sessions.execute(&caller.principal, request, cancel.clone()).await {
                 // The session has expired in the meantime; nothing has run.

@@ -177,6 +177,7 @@ impl ToolCall {
                     timeout: params.timeout.map(timeout).transpose()?,
                     host: None,
                     questions: None,
+                    rich_html: false,
                 };
                 Ok(Self::ExecuteCode(request, params.servers.unwrap_or_default()))
             }
@@ -313,7 +314,7 @@ mod tests {
     #[test]
     fn valid_arguments_become_a_request() {
         let call = parse_call("execute_code", json!({"code": "1", "timeout": 2.5, "session_id": null})).unwrap();
-        insta::assert_compact_debug_snapshot!(call, @r#"ExecuteCode(CodeRequest { code: "1", template: None, flavor: None, session_id: None, timeout: Some(2.5s), host: None, questions: None }, [])"#);
+        insta::assert_compact_debug_snapshot!(call, @r#"ExecuteCode(CodeRequest { code: "1", template: None, flavor: None, session_id: None, timeout: Some(2.5s), host: None, questions: None, rich_html: false }, [])"#);
         assert!(matches!(ToolCall::parse("get_volume_path", None), Ok(ToolCall::GetVolumePath)));
         let call = parse_call("run_python", json!({"code": "1", "servers": ["a"], "timeout": 5})).unwrap();
         insta::assert_compact_debug_snapshot!(call, @r#"RunPython(RunPython { code: "1", servers: ["a"], timeout: Some(5s) })"#);

@@ -35,7 +35,7 @@ import kernel_output as output
 from kernel_background import Background
 from kernel_cells import CO_COROUTINE, compile_cell, compile_plain_call, is_forgotten_coroutine, needs_event_loop
 from kernel_cells import drop_source, install_source_hooks, store_source
-from kernel_channel import PREFACE_NUMBER, PRELOAD_BIT, Channel, encode_done, encode_frame
+from kernel_channel import HTML_BIT, PREFACE_NUMBER, PRELOAD_BIT, Channel, encode_done, encode_frame
 from kernel_display import Display
 from kernel_fork import reseed, set_plot_backend
 from kernel_imports import IMPORT_LOCK, BridgeFinder, ImportHook, import_bridge
@@ -104,6 +104,8 @@ class Kernel:
             if cell_id & PRELOAD_BIT:
                 self.preload(cell_id ^ PRELOAD_BIT, code.split())
                 continue
+            self.display.sends_copies = cell_id & HTML_BIT != 0
+            cell_id &= ~HTML_BIT
             if not self.has_site and any(marker in code for marker in SITE_MARKERS):
                 self.run_site()
             self.send(self.execute(cell_id, code))
@@ -217,7 +219,7 @@ class Kernel:
             if value is not None:
                 builtins._ = value  # as at any prompt: a global `_` of the guest takes precedence
                 result = output.render_result(value)
-                self.display.show(value)
+                self.display.show(value, result)
         except BaseException as exc:
             status, error = output.describe_exception(exc)
             if status == "exited":
