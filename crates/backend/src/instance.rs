@@ -9,8 +9,10 @@ use std::net::TcpListener;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
+use ringfence_core::sync::Mutex;
 use ringfence_core::{Command, WORKSPACE};
 use ringfence_sandbox::launcher::BackgroundStreams;
 use ringfence_sandbox::{Control, EgressPortError, Error, Event, SignalTarget, pipe};
@@ -21,6 +23,7 @@ use tokio::net::unix::pipe::{Receiver, Sender};
 use tokio::time::{sleep, timeout};
 
 use crate::background_output::BackgroundOutput;
+use crate::command_ends::{CommandEnd, CommandEnds};
 use crate::egress_ports::EgressPorts;
 use crate::files::InstanceFiles;
 use crate::kernel_socket::KernelSocket;
@@ -38,13 +41,14 @@ pub struct Instance {
     /// A duplicate of the control socket, through which the runtime reports that it is readable.
     control_readiness: UnixStream,
     /// Whether its interpreter can be forked: only once, and before any other process of the guest has run.
-    is_warm: bool,
+    is_warm: AtomicBool,
     environment: BTreeMap<String, String>,
     processes: Arc<Processes>,
-    background_output: BackgroundOutput,
-    last_process: u32,
+    command_ends: CommandEnds,
+    background_output: Mutex<BackgroundOutput>,
+    last_process: AtomicU32,
     /// Whether it continues after this was dropped.
-    is_left: bool,
+    is_left: AtomicBool,
 }
 
 /// The part of an instance that its backend implements.
@@ -85,29 +89,31 @@ impl Instance {
             monitor,
             control,
             control_readiness,
-            is_warm,
+            is_warm: AtomicBool::new(is_warm),
             environment,
-            background_output: BackgroundOutput::default(),
-            last_process: 0,
-            is_left: false,
+            command_ends: CommandEnds::default(),
+            background_output: Mutex::default(),
+            last_process: AtomicU32::new(0),
+            is_left: AtomicBool::new(false),
         })
     }
 
     /// Numbers processes after this one, which was started together with the instance.
     pub(crate) fn number_processes_after(&mut self, process: u32) {
-        self.last_process = process;
+        *self.last_process.get_mut() = process;
     }
 
     /// Numbers processes from where no previous owner has.
     pub(crate) fn number_processes_of_owner(&mut self, previous_owners: u32) {
-        self.last_process = previous_owners.min(MAX_OWNERS) << OWNER_SHIFT;
-        self.processes.number_after(self.last_process);
+        let last = previous_owners.min(MAX_OWNERS) << OWNER_SHIFT;
+        *self.last_process.get_mut() = last;
+        self.processes.number_after(last);
     }
 
     /// Reads the output of processes that a previous owner's commands have left running.
     pub(crate) fn resume_background_output(&mut self, streams: Vec<BackgroundStreams>) {
         for streams in streams {
-            self.background_output.resume(streams);
+            self.background_output.lock().resume(streams);
         }
     }
 
@@ -157,8 +163,8 @@ impl Instance {
 
     /// Leaves it to the next server, as if this process were killed: it continues until its lease ends. Without
     /// [`crate::Persistence`] it ends with this process.
-    pub fn leave(&mut self) {
-        self.is_left = true;
+    pub fn leave(&self) {
+        self.is_left.store(true, Ordering::Release);
     }
 
     /// Kills every process in it, without waiting for their end.
@@ -205,14 +211,17 @@ impl Instance {
         Arc::clone(&self.processes)
     }
 
-    /// Waits for the next event. Cancel-safe: nothing is read before an event is complete. Only one task may wait.
+    /// Waits for the next event. Cancel-safe: nothing is read before an event is complete. Only one task may wait. The
+    /// events of managed processes and of commands are handled here, so a task must wait while there are any.
     pub async fn event(&self) -> Event {
         loop {
             if self.control_readiness.readable().await.is_err() {
+                self.command_ends.report_loss();
                 return Event::Lost;
             }
             if self.control.has_event() {
-                match self.processes.handle_event(self.control.next_event()) {
+                let event = self.processes.handle_event(self.control.next_event());
+                match event.and_then(|event| self.command_ends.handle_event(event)) {
                     Some(event) => return event,
                     None => continue,
                 }
@@ -225,11 +234,11 @@ impl Instance {
 
     /// Starts an interpreter with a socket for code as descriptor 3: forks the warm one, if there is one, else executes
     /// `argv`. Its streams are stored for the next server meanwhile.
-    pub fn start_interpreter(&mut self, argv: Vec<OsString>) -> Result<InterpreterProcess, String> {
+    pub fn start_interpreter(&self, argv: Vec<OsString>) -> Result<InterpreterProcess, String> {
         let (socket, guest_socket) = KernelSocket::new().map_err(|error| error.to_string())?;
-        let is_forked = std::mem::take(&mut self.is_warm);
+        let is_forked = self.is_warm.swap(false, Ordering::Relaxed);
         let start = if is_forked { Start::Fork } else { Start::Exec(argv) };
-        let process = self.start(start, Some(&guest_socket))?;
+        let process = self.start(self.next_number(), start, Some(&guest_socket))?;
         // While this process has the guest's end, it does not see that the interpreter closes it.
         drop(guest_socket);
         let Platform::Native(native) = &self.platform;
@@ -239,27 +248,39 @@ impl Instance {
 
     /// Starts a process in the workspace, with its output on pipes and its standard input at its end. An event reports
     /// the result.
-    pub fn spawn(&mut self, argv: Vec<OsString>) -> Result<Process, String> {
-        self.is_warm = false;
-        self.start(Start::Exec(argv), None)
+    pub fn spawn(&self, argv: Vec<OsString>) -> Result<Process, String> {
+        self.is_warm.store(false, Ordering::Relaxed);
+        self.start(self.next_number(), Start::Exec(argv), None)
     }
 
-    fn start(&mut self, start: Start, socket: Option<&OwnedFd>) -> Result<Process, String> {
+    /// Like [`Self::spawn`], but its end is reported to the caller and not as an event.
+    pub fn spawn_command(&self, argv: Vec<OsString>) -> Result<(Process, CommandEnd), String> {
+        self.is_warm.store(false, Ordering::Relaxed);
+        let number = self.next_number();
+        let end = self.command_ends.register(number);
+        let process = self.start(number, Start::Exec(argv), None);
+        Ok((process.inspect_err(|_| self.command_ends.forget(number))?, end))
+    }
+
+    fn next_number(&self) -> u32 {
+        self.last_process.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    fn start(&self, number: u32, start: Start, socket: Option<&OwnedFd>) -> Result<Process, String> {
         let streams = pipe::standard_streams().map_err(|errno| format!("cannot create a pipe: {errno}"))?;
         let (guest_ends, [_, from_stdout, from_stderr]) = streams;
         let descriptors: Vec<_> = guest_ends.iter().chain(socket).map(AsFd::as_fd).collect();
-        self.last_process += 1;
-        let (process, environment) = (self.last_process, &self.environment);
+        let environment = &self.environment;
         let sent = match start {
-            Start::Fork => self.control.fork_interpreter(process, Path::new(WORKSPACE), environment, &descriptors),
+            Start::Fork => self.control.fork_interpreter(number, Path::new(WORKSPACE), environment, &descriptors),
             Start::Exec(argv) => {
                 let command = Command { argv, workdir: WORKSPACE.into() };
-                self.control.spawn(process, &command, environment, &descriptors)
+                self.control.spawn(number, &command, environment, &descriptors)
             }
         };
         sent.map_err(|error| error.to_string())?;
         let receive = |fd: OwnedFd| Receiver::from_owned_fd(fd).map_err(|error| error.to_string());
-        Ok(Process { number: self.last_process, stdout: receive(from_stdout)?, stderr: receive(from_stderr)? })
+        Ok(Process { number, stdout: receive(from_stdout)?, stderr: receive(from_stderr)? })
     }
 
     /// Starts a process with pipes for its three standard streams. An event reports the result.
@@ -314,9 +335,10 @@ impl Instance {
 
     /// Releases the streams of a process that has ended. Processes that it left running can still write to them: the
     /// output is read and discarded, also by the next server.
-    pub async fn release(&mut self, process: Process) {
+    pub async fn release(&self, process: Process) {
         let Platform::Native(native) = &self.platform;
-        if let Some(copies) = self.background_output.add(process)
+        let copies = self.background_output.lock().add(process);
+        if let Some(copies) = copies
             && let Ok(pending) = native.store_background_streams(copies)
         {
             // Streams that cannot be stored are read as long as this server lives.
@@ -334,7 +356,7 @@ fn duplicate(control: &Control) -> std::io::Result<UnixStream> {
 
 impl Drop for Instance {
     fn drop(&mut self) {
-        if !self.is_left {
+        if !*self.is_left.get_mut() {
             self.kill();
         }
         self.processes.end_all();

@@ -7,6 +7,7 @@
 
 mod backend;
 mod background_output;
+mod command_ends;
 mod config;
 mod egress_ports;
 mod error;
@@ -25,6 +26,7 @@ mod streams;
 mod supervisor_id;
 
 pub use backend::{Adopted, Backend, Created, InstanceRequest, Orphan, Orphans};
+pub use command_ends::CommandEnd;
 pub use config::{BackendConfig, Persistence, WarmPython};
 pub use egress_ports::EgressPorts;
 pub use error::CreateError;

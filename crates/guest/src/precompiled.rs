@@ -142,7 +142,7 @@ mod tests {
         loader, kernel, bridge = marshal.loads(loader), marshal.loads(kernel), marshal.loads(zlib.decompress(bridge)); \
         assert loader.co_filename == '/run/ringfence/loader.py'; \
         assert len(bridge) == 8 and all(name.startswith('mcp_bridge') for name in bridge); \
-        assert zlib.decompress(sources).count(b'\\0') == 37; \
+        assert zlib.decompress(sources).count(b'\\0') == 41; \
         assert all(code.co_filename == f'/run/ringfence/{name}.py' for name, code in kernel.items()); \
         print(*kernel)";
 
@@ -158,7 +158,7 @@ mod tests {
         let output = check.wait_with_output().unwrap();
         assert_eq!(
             String::from_utf8_lossy(&output.stdout),
-            "kernel_imports kernel_paths kernel_missing kernel_channel kernel_cells kernel_output kernel_display kernel_stdio kernel_fork kernel\n",
+            "kernel_imports kernel_paths kernel_missing kernel_channel kernel_cells kernel_traceback kernel_output kernel_display kernel_stdio kernel_fork kernel_background kernel\n",
             "{}",
             String::from_utf8_lossy(&output.stderr)
         );

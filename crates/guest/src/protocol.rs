@@ -19,7 +19,9 @@ mod encode;
 mod message;
 
 pub use decode::{next_message, skip_past_done};
-pub use encode::{encode_cell, encode_frame, encode_preface, encode_preload, encode_response, noop_code};
+pub use encode::{
+    encode_cell, encode_frame, encode_preface, encode_preload, encode_response, encode_rich_cell, noop_code,
+};
 pub use message::{CellError, Done, Message};
 
 #[cfg(test)]

@@ -22,16 +22,18 @@ const PYTHON_BOOTSTRAP: &str = include_str!("../kernels/python/bootstrap.py");
 pub const ZYGOTE_PROGRAM: &str = include_str!("../kernels/python/zygote.py");
 
 /// The modules of the Python kernel in load order: each imports only modules before it.
-const PYTHON_MODULES: [(&str, &str); 18] = [
+const PYTHON_MODULES: [(&str, &str); 20] = [
     ("kernel_imports", include_str!("../kernels/python/kernel_imports.py")),
     ("kernel_paths", include_str!("../kernels/python/kernel_paths.py")),
     ("kernel_missing", include_str!("../kernels/python/kernel_missing.py")),
     ("kernel_channel", include_str!("../kernels/python/kernel_channel.py")),
     ("kernel_cells", include_str!("../kernels/python/kernel_cells.py")),
+    ("kernel_traceback", include_str!("../kernels/python/kernel_traceback.py")),
     ("kernel_output", include_str!("../kernels/python/kernel_output.py")),
     ("kernel_display", include_str!("../kernels/python/kernel_display.py")),
     ("kernel_stdio", include_str!("../kernels/python/kernel_stdio.py")),
     ("kernel_fork", include_str!("../kernels/python/kernel_fork.py")),
+    ("kernel_background", include_str!("../kernels/python/kernel_background.py")),
     ("kernel", include_str!("../kernels/python/kernel.py")),
     ("mcp_bridge_calls", include_str!("../kernels/python/mcp_bridge_calls.py")),
     ("mcp_bridge_results", include_str!("../kernels/python/mcp_bridge_results.py")),

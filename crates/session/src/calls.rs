@@ -10,6 +10,16 @@ pub(crate) use outcome::{Outcome, StateAfterCall, exit_code};
 
 use std::time::Duration;
 
+use crate::host_calls::HostCalls;
+
+/// The code of a call.
+pub(crate) struct Code {
+    pub(crate) text: String,
+    pub(crate) host: Option<HostCalls>,
+    /// Whether it may display HTML copies of values that have a text too.
+    pub(crate) rich_html: bool,
+}
+
 /// Maximum time to wait for the end of a process that was killed.
 pub(crate) const KILL_TIMEOUT: Duration = Duration::from_secs(2);
 

@@ -7,6 +7,7 @@ mod adaptive_spin;
 mod resynchronize;
 mod starting;
 
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,7 +21,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::api::Status;
 use crate::calls::{
-    CallDeadline, DeadlineStep, EarlyEnd, KILL_TIMEOUT, Outcome, SANDBOX_KILLED, StateAfterCall, exit_code,
+    CallDeadline, Code, DeadlineStep, EarlyEnd, KILL_TIMEOUT, Outcome, SANDBOX_KILLED, StateAfterCall, exit_code,
 };
 use crate::host_calls::{HostCalls, OpenCalls, Outbox};
 use crate::outputs::ProcessCapture;
@@ -32,6 +33,9 @@ const START_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// The notice after an interpreter has ended.
 pub(crate) const INTERPRETER_DIED: &str = "the interpreter died; its state is lost, files in /workspace are kept";
+
+/// Pause between two reads of output while no cell runs.
+const BACKGROUND_READ_INTERVAL: Duration = Duration::from_millis(50);
 
 const CODE_TOO_LONG: &str = "the code is too long for its interpreter: write it to a file with write_file and run that";
 
@@ -59,6 +63,8 @@ pub(crate) struct Kernel {
     /// Whether the kernel has sent `ready`.
     is_ready: bool,
     cell_times: CellTimes,
+    /// Output that arrived while no cell ran, of background tasks and processes. The next call reports it.
+    background: ProcessCapture,
 }
 
 impl Kernel {
@@ -75,11 +81,12 @@ impl Kernel {
             is_adopted: false,
             is_ready: false,
             cell_times: CellTimes::default(),
+            background: ProcessCapture::default(),
         }
     }
 
     /// Starts the interpreter and waits until it is ready.
-    pub(crate) async fn start(instance: &mut Instance, language: Language) -> Result<Self, String> {
+    pub(crate) async fn start(instance: &Instance, language: Language) -> Result<Self, String> {
         Starting::begin(instance, language)?.finish(instance).await
     }
 
@@ -99,6 +106,15 @@ impl Kernel {
     pub(crate) fn is_quiet(&self) -> bool {
         let mut watched = [PollFd::new(&self.socket, PollFlags::IN)];
         poll(&mut watched, Some(&Timespec::default())) == Ok(0)
+    }
+
+    /// Captures the output that arrives while no cell runs. Cancel-safe.
+    pub(crate) async fn capture_background(&mut self) -> Infallible {
+        loop {
+            self.background.read(&mut self.process).await;
+            // A guest that writes without end is blocked most of the time, so it does not load the host.
+            sleep(BACKGROUND_READ_INTERVAL).await;
+        }
     }
 
     async fn wait_until_ready(&mut self, instance: &Instance, capture: &mut ProcessCapture) -> Result<(), String> {
@@ -145,14 +161,16 @@ impl Kernel {
     }
 
     /// Encodes a cell, after all bytes that must precede it. Returns `None` if the cell exceeds [`MAX_REQUEST_BYTES`].
-    fn encode_request(&mut self, code: &str, preface: Option<&Arc<str>>) -> Option<Vec<u8>> {
-        let cell = protocol::encode_cell(self.language, self.last_cell + 1, code);
+    fn encode_request(&mut self, code: &Code) -> Option<Vec<u8>> {
+        let encode = if code.rich_html { protocol::encode_rich_cell } else { protocol::encode_cell };
+        let cell = encode(self.language, self.last_cell + 1, &code.text);
         if cell.len() > MAX_REQUEST_BYTES {
             return None;
         }
         self.last_cell += 1;
         self.inbox.reset_ignored();
         let mut request = std::mem::take(&mut self.unsent_kernel_code);
+        let preface = code.host.as_ref().and_then(|host| host.preface.as_ref());
         if let Some(preface) = preface.filter(|preface| self.sent_preface.as_ref() != Some(preface)) {
             self.sent_preface = Some(Arc::clone(preface));
             request.extend(protocol::encode_preface(self.language, preface));
@@ -175,12 +193,11 @@ impl Kernel {
     pub(crate) async fn execute(
         &mut self,
         instance: &Instance,
-        code: &str,
-        host: Option<HostCalls>,
+        code: Code,
         deadline: CallDeadline,
     ) -> (Outcome, StateAfterCall) {
-        match self.encode_request(code, host.as_ref().and_then(|host| host.preface.as_ref())) {
-            Some(request) => self.run(instance, request, host, deadline).await,
+        match self.encode_request(&code) {
+            Some(request) => self.run(instance, request, code.host, deadline).await,
             None => (Outcome::not_run(Status::Error, CODE_TOO_LONG.into()), StateAfterCall::Alive),
         }
     }
@@ -198,8 +215,10 @@ impl Kernel {
         let sent = self.socket.try_send(&request);
         let mut outbox = Outbox::new(request, sent);
         let mut calls = OpenCalls::new(self.language, host);
-        let mut capture = ProcessCapture::default();
+        let mut capture = std::mem::take(&mut self.background);
         let mut display = Display::default();
+        // Reset when the interpreter is ready: its start belongs to that of the session.
+        let mut started = Instant::now();
         // Set when the interpreter was killed: the time until which to wait for the event about its end.
         let mut killed_until: Option<Instant> = None;
         let mut start_timeout = std::pin::pin!(sleep(START_TIMEOUT));
@@ -253,7 +272,12 @@ impl Kernel {
                     }
                     let mut cell = CellMessages { display: &mut display, calls: &mut calls, outbox: &mut outbox };
                     let received = received.map_err(|error| error.to_string());
-                    match received.and_then(|()| self.handle_messages(&mut cell)) {
+                    let was_ready = self.is_ready;
+                    let handled = received.and_then(|()| self.handle_messages(&mut cell));
+                    if self.is_ready && !was_ready {
+                        started = Instant::now();
+                    }
+                    match handled {
                         Ok(Some(done)) => break Ok(done),
                         // An interpreter may send without end, so other tasks must get a chance to run.
                         Ok(None) => yield_now().await,
@@ -266,6 +290,7 @@ impl Kernel {
             }
         };
         spin.end(&mut self.cell_times);
+        let duration = if self.is_ready { started.elapsed() } else { Duration::ZERO };
         let ended = match ended {
             Ok(done) if deadline.reason.is_some() => {
                 let settled = self.wait_for_late_interrupts(instance, &mut capture).await;
@@ -276,8 +301,9 @@ impl Kernel {
         capture.drain(&mut self.process);
         let (output, open_calls) = (capture.finish(), calls.finish());
         let exit_code = exit_status.map(exit_code);
-        let outcome = Outcome { exit_code, display: display.items, open_calls, ..Outcome::new(Status::Killed) }
-            .with_output(output);
+        let outcome =
+            Outcome { exit_code, display: display.items, open_calls, duration, ..Outcome::new(Status::Killed) }
+                .with_output(output);
         let has_exited = matches!(exit_status, Some(ExitStatus::Exited(_)));
         // After `exec` of a short program, the event about its exit may arrive before the end of file on the socket.
         has_closed_socket |= self.language == Language::Bash && has_exited && deadline.reason.is_none();

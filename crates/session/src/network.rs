@@ -3,6 +3,7 @@
 //! The egress starts with the instance, also in the pool. The session that owns it is attached when the instance is
 //! claimed; before, no code of a guest runs.
 
+use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::io;
 use std::sync::Arc;
@@ -41,9 +42,38 @@ struct Running {
     egress: Egress,
     decisions: mpsc::Receiver<Decision>,
     questions: Option<mpsc::Receiver<ApprovalRequest>>,
-    /// The hosts that were refused since the last call ended.
-    refused: RefusedHosts,
+    calls: RunningCalls,
     owner: Option<Owner>,
+}
+
+/// The calls that run, and the hosts that were refused. A host is reported by each call that ran when it was refused: it
+/// is unknown whose process has tried to reach it.
+#[derive(Default)]
+struct RunningCalls {
+    /// Refused while no call ran. The next call reports them.
+    refused: RefusedHosts,
+    running: BTreeMap<u64, RunningCall>,
+}
+
+#[derive(Default)]
+struct RunningCall {
+    refused: RefusedHosts,
+    questions: Option<QuestionSender>,
+}
+
+impl RunningCalls {
+    /// Adds a refusal. Returns whether it is the first of its host.
+    fn add(&mut self, decision: &Decision) -> bool {
+        if self.running.is_empty() {
+            return self.refused.add(decision).is_some();
+        }
+        self.running.values_mut().map(|call| call.refused.add(decision).is_some()).fold(false, |any, new| any | new)
+    }
+
+    /// The oldest call that handles questions.
+    fn questions(&self) -> Option<&QuestionSender> {
+        self.running.values().find_map(|call| call.questions.as_ref())
+    }
 }
 
 /// The session that audit events are about.
@@ -73,7 +103,7 @@ impl InstanceNetwork {
             ..EgressSettings::new(Policy { rules }, log)
         };
         let egress = Egress::start(sockets, settings)?;
-        Ok(Self(Some(Running { egress, decisions, questions, refused: RefusedHosts::default(), owner: None })))
+        Ok(Self(Some(Running { egress, decisions, questions, calls: RunningCalls::default(), owner: None })))
     }
 
     /// Sets the session that the instance belongs to.
@@ -89,10 +119,20 @@ impl InstanceNetwork {
         self.0.as_ref().map(|running| running.egress.clone())
     }
 
-    /// Reads decisions, and passes questions on to the current call. Never ends; cancel-safe.
-    pub(crate) async fn collect(&mut self, call: Option<&QuestionSender>) -> Infallible {
+    /// Begins a call. `questions` handles its questions about hosts.
+    pub(crate) fn begin_call(&mut self, number: u64, questions: Option<QuestionSender>) {
+        let Some(Running { egress, calls, .. }) = &mut self.0 else { return };
+        if !calls.running.is_empty() {
+            egress.start_report();
+        }
+        let refused = std::mem::take(&mut calls.refused);
+        calls.running.insert(number, RunningCall { refused, questions });
+    }
+
+    /// Reads decisions, and passes questions on to a call. Never ends; cancel-safe.
+    pub(crate) async fn collect(&mut self) -> Infallible {
         let Some(running) = &mut self.0 else { return std::future::pending().await };
-        running.egress.enable_questions(call.is_some());
+        running.egress.enable_questions(running.calls.questions().is_some());
         let Running { decisions, questions, .. } = running;
         loop {
             let question = async {
@@ -103,10 +143,10 @@ impl InstanceNetwork {
             };
             tokio::select! {
                 Some(decision) = decisions.recv() => {
-                    record(&mut running.refused, running.owner.as_ref(), &decision);
+                    record(&mut running.calls, running.owner.as_ref(), &decision);
                 }
                 // Dropping a question refuses the connection.
-                Some(question) = question => if let Some(call) = call {
+                Some(question) = question => if let Some(call) = running.calls.questions() {
                     let _ = call.try_send(question);
                 },
                 else => return std::future::pending().await,
@@ -114,23 +154,23 @@ impl InstanceNetwork {
         }
     }
 
-    /// Returns the hosts that were refused until now. The egress records a decision before the guest receives it,
-    /// so those of a call that has ended are included.
-    pub(crate) fn take_refused(&mut self) -> RefusedHosts {
+    /// Ends a call. Returns the hosts that were refused while it ran. The egress records a decision before the guest
+    /// receives it, so those of the call are included.
+    pub(crate) fn end_call(&mut self, number: u64) -> RefusedHosts {
         let Some(running) = &mut self.0 else { return RefusedHosts::default() };
         while let Ok(decision) = running.decisions.try_recv() {
-            record(&mut running.refused, running.owner.as_ref(), &decision);
+            record(&mut running.calls, running.owner.as_ref(), &decision);
         }
         running.egress.start_report();
-        std::mem::take(&mut running.refused)
+        running.calls.running.remove(&number).map(|call| call.refused).unwrap_or_default()
     }
 }
 
-fn record(refused: &mut RefusedHosts, owner: Option<&Owner>, decision: &Decision) {
+fn record(calls: &mut RunningCalls, owner: Option<&Owner>, decision: &Decision) {
     if decision.source == Source::Mirror {
         record_package(owner, decision);
     } else {
-        add_refusal(refused, owner, decision);
+        add_refusal(calls, owner, decision);
     }
 }
 
@@ -147,14 +187,16 @@ fn record_package(owner: Option<&Owner>, decision: &Decision) {
 }
 
 /// Adds a refusal, and records the first one of each host.
-fn add_refusal(refused: &mut RefusedHosts, owner: Option<&Owner>, decision: &Decision) {
-    let Some(refusal) = refused.add(decision) else { return };
+fn add_refusal(calls: &mut RunningCalls, owner: Option<&Owner>, decision: &Decision) {
+    if !calls.add(decision) {
+        return;
+    }
     let Some(Owner { audit, principal, session }) = owner else { return };
-    let event = AuditEvent::new(AuditKind::NetworkRefused, refusal.reason)
+    let event = AuditEvent::new(AuditKind::NetworkRefused, decision.reason)
         .by(principal, Some(session))
-        .with("host", refusal.host.as_ref().map(ToString::to_string))
-        .with("port", refusal.port)
-        .with("secret", refusal.secret.clone());
+        .with("host", decision.host.as_ref().map(ToString::to_string))
+        .with("port", decision.port)
+        .with("secret", decision.secret.clone());
     audit.record(event);
 }
 
@@ -164,7 +206,7 @@ mod tests {
 
     #[test]
     fn every_request_for_a_package_is_in_the_audit_and_no_refusal() {
-        let (audit, mut refused) = (Audit::in_memory(), RefusedHosts::default());
+        let (audit, mut calls) = (Audit::in_memory(), RunningCalls::default());
         let session = SessionId::from_caller("session-1");
         let owner = Owner { audit: audit.clone(), principal: Principal::named("ci"), session: session.clone() };
         let decision = |is_allowed, reason, source| Decision {
@@ -176,15 +218,32 @@ mod tests {
             package: Some("pypi/foo".into()),
             ..Decision::default()
         };
-        record(&mut refused, Some(&owner), &decision(true, "allowed", Source::Mirror));
-        record(&mut refused, Some(&owner), &decision(false, "package-missing", Source::Mirror));
-        assert!(refused.is_empty());
-        record(&mut refused, Some(&owner), &decision(false, "no-rule", Source::Proxy));
-        assert!(!refused.is_empty());
+        record(&mut calls, Some(&owner), &decision(true, "allowed", Source::Mirror));
+        record(&mut calls, Some(&owner), &decision(false, "package-missing", Source::Mirror));
+        assert!(calls.refused.is_empty());
+        record(&mut calls, Some(&owner), &decision(false, "no-rule", Source::Proxy));
+        assert!(!calls.refused.is_empty());
         let events = audit.collected();
         let outcomes: Vec<_> = events.iter().map(|event| (event.kind.name(), &*event.outcome)).collect();
         let package = |outcome| ("package_requested", outcome);
         assert_eq!(outcomes, [package("ok"), package("package-missing"), ("network_refused", "no-rule")]);
         assert_eq!((events[0].session.as_ref(), &events[0].detail["package"]), (Some(&session), &"pypi/foo".into()));
+    }
+
+    #[test]
+    fn refused_host_is_reported_by_every_call_that_runs_and_audited_once() {
+        let (audit, mut calls) = (Audit::in_memory(), RunningCalls::default());
+        let owner = Owner {
+            audit: audit.clone(),
+            principal: Principal::named("ci"),
+            session: SessionId::from_caller("session-1"),
+        };
+        calls.running = [(1, RunningCall::default()), (2, RunningCall::default())].into();
+        let decision =
+            Decision { reason: "no-rule", host: Some("host.example".parse().unwrap()), ..Decision::default() };
+        record(&mut calls, Some(&owner), &decision);
+        record(&mut calls, Some(&owner), &decision);
+        assert!(calls.refused.is_empty() && calls.running.values().all(|call| !call.refused.is_empty()));
+        assert_eq!(audit.collected().len(), 1);
     }
 }

@@ -1,6 +1,9 @@
 //! One live session: its description, the handle that callers use, the task that owns its instance.
 
+mod commands;
 mod log;
+mod queues;
+mod reports;
 mod task;
 
 use std::sync::Arc;
@@ -12,7 +15,8 @@ use ringfence_config::SessionSettings;
 use ringfence_core::sync::Mutex;
 use ringfence_core::{Flavor, Principal, SessionId, Template};
 use ringfence_egress::{Egress, Rule};
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::Semaphore;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::admission::expires;
@@ -21,9 +25,12 @@ use crate::instances::PreparedInstance;
 use crate::outputs::RetainedOutputs;
 use crate::state::{SessionState, State, now_s};
 
+use commands::RunningCommands;
 pub use log::LogEntry;
 pub(crate) use log::{CallLog, CallRecord};
-pub(crate) use task::{Call, SessionTask, Work};
+pub(crate) use queues::{Call, CallQueues, CallSender, Work, call_queues};
+use reports::Reports;
+pub(crate) use task::SessionTask;
 
 /// Maximum number of concurrent file transfers of a session. Each has its bytes in memory.
 pub(crate) const MAX_FILE_TRANSFERS: usize = 4;
@@ -56,7 +63,7 @@ pub(crate) struct SessionHandle {
     pub(crate) instance: InstanceHandle,
     /// The rules that were added while it ran. They apply to its next instances too.
     pub(crate) added_rules: Arc<Mutex<Vec<Rule>>>,
-    pub(crate) calls: mpsc::Sender<Call>,
+    pub(crate) calls: CallSender,
     /// Cancelled when nothing of the session is left.
     pub(crate) ended: CancellationToken,
 }
@@ -100,23 +107,28 @@ impl SessionHandle {
     pub(crate) fn task(
         &self,
         prepared: PreparedInstance,
-        calls: mpsc::Receiver<Call>,
+        queues: CallQueues,
         notice: Option<String>,
         settings: &SessionSettings,
     ) -> SessionTask {
+        let reports = Reports::new(
+            Arc::clone(&self.state),
+            prepared.network,
+            self.descriptor.flavor.limits.memory_bytes,
+            prepared.instance.memory_kills(),
+            notice,
+        );
         SessionTask {
-            memory_kills: prepared.instance.memory_kills(),
-            instance: prepared.instance,
+            instance: Arc::new(prepared.instance),
             kernel: prepared.kernel,
             starting: prepared.starting,
-            network: prepared.network,
             language: self.descriptor.template.language,
-            memory_limit: self.descriptor.flavor.limits.memory_bytes,
             state: Arc::clone(&self.state),
-            calls,
+            queues,
+            commands: RunningCommands::default(),
+            reports,
             idle_timeout: settings.idle_timeout,
-            remaining_age: settings.max_age.map(|age| age.saturating_sub(self.descriptor.age())),
-            pending_notice: notice,
+            age_end: settings.max_age.map(|age| Instant::now() + age.saturating_sub(self.descriptor.age())),
             was_used: false,
         }
     }
@@ -130,7 +142,7 @@ impl SessionHandle {
         let SessionDescriptor { id, principal, template, flavor, created } = &*self.descriptor;
         let InstanceHandle { backend, enforcement, meter, .. } = &self.instance;
         let last_used = self.state.last_used_s();
-        let is_busy = self.state.current() == State::Busy;
+        let is_busy = matches!(self.state.current(), State::Busy(_));
         SessionInfo {
             session_id: id.clone(),
             principal: principal.name().into(),

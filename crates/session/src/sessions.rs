@@ -16,7 +16,7 @@ mod usage;
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::{Arc, MutexGuard};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use ringfence_backend::interpreter::host_python;
 use ringfence_backend::protected_names::{self, Unchecked};
@@ -33,7 +33,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::admission::{ServiceLimits, SessionSlots};
 use crate::api::{CallResult, CodeRequest, CommandRequest, SessionInfo, Stopped};
-use crate::calls::Outcome;
+use crate::calls::{Code, Outcome};
 use crate::instances::{InterpreterNeed, Pool};
 use crate::network::QuestionSender;
 use crate::session::{Call, CallRecord, LogEntry, SessionHandle, Work};
@@ -161,10 +161,11 @@ impl Sessions {
     ) -> Result<CallResult, Failure> {
         request_checks::check_code(&request.code)
             .map_err(|failure| self.refused(principal, request.session_id.as_ref(), failure.with("field", "code")))?;
-        let CodeRequest { code, template, flavor, session_id, timeout, host, questions } = request;
+        let CodeRequest { code, template, flavor, session_id, timeout, host, questions, rich_html } = request;
+        let code = Code { text: code, host, rich_html: rich_html || self.0.settings.rich_html };
         let request = SessionRequest { template, flavor, session_id, timeout };
         let session_id = request.session_id.clone();
-        let result = self.call(principal, request, (Work::Code(code, host), questions), cancel).await;
+        let result = self.call(principal, request, (Work::Code(code), questions), cancel).await;
         result.map_err(|failure| self.refused(principal, session_id.as_ref(), failure))
     }
 
@@ -223,7 +224,7 @@ impl Sessions {
         // A session that is ending is found too, and its end is waited for.
         let found = self.live().get(id).filter(|handle| principal.can_see(&handle.descriptor.principal)).cloned();
         let handle = found.ok_or_else(|| self.refused(principal, Some(id), Failure::session_not_found(id)))?;
-        let was_running = handle.state.current() == State::Busy;
+        let was_running = matches!(handle.state.current(), State::Busy(_));
         handle.state.end(EndReason::Stopped);
         handle.ended.cancelled().await;
         Ok(Stopped { was_running })
@@ -299,7 +300,6 @@ impl Sessions {
         (work, questions): (Work, Option<QuestionSender>),
         cancel: CancellationToken,
     ) -> Result<CallResult, Failure> {
-        let start = Instant::now();
         let timeout = request_checks::check_timeout(&self.0.settings, request.timeout)?;
         let session_created = request.session_id.is_none();
         let mut notices = Vec::new();
@@ -327,7 +327,7 @@ impl Sessions {
             handle.ended.cancelled().await;
         }
         let mut outcome = result?;
-        self.0.audit.record(events::call_finished(principal, &id, &outcome, start.elapsed()));
+        self.0.audit.record(events::call_finished(principal, &id, &outcome));
         let number = handle.outputs.add_call([&mut outcome.stdout, &mut outcome.stderr]);
         notices.append(&mut outcome.notices);
         if !outcome.refused_hosts.is_empty() {
@@ -346,7 +346,7 @@ impl Sessions {
             error: outcome.error,
             is_truncated: outcome.is_truncated,
             display: outcome.display,
-            duration: start.elapsed(),
+            duration: outcome.duration,
             notices,
             open_calls: outcome.open_calls,
             retained: Arc::clone(&handle.outputs),
@@ -397,7 +397,7 @@ impl Sessions {
         self.0.audit.record(events::call_started(principal, id, kind_and_length, timeout).at_time(arrived));
         // The reply channel is closed if the session ends before the call runs.
         let outcome = result.await.map_err(|_| Failure::session_not_found(id))??;
-        record.end(outcome.status, outcome.exit_code);
+        record.end(&outcome);
         Ok(outcome)
     }
 

@@ -42,7 +42,8 @@ impl EndReason {
 pub enum State {
     Starting,
     Idle,
-    Busy,
+    /// So many calls run, at least one.
+    Busy(usize),
     Stopping(EndReason),
     Ended(EndReason),
 }
@@ -69,10 +70,12 @@ impl State {
     /// Returns the state after a change.
     pub fn after(self, change: Change) -> Result<Self, InvalidChange> {
         match (self, change) {
-            (Self::Starting, Change::Started) | (Self::Busy, Change::CallFinished) => Ok(Self::Idle),
-            (Self::Idle, Change::CallStarted) => Ok(Self::Busy),
+            (Self::Starting, Change::Started) | (Self::Busy(1), Change::CallFinished) => Ok(Self::Idle),
+            (Self::Idle, Change::CallStarted) => Ok(Self::Busy(1)),
+            (Self::Busy(calls), Change::CallStarted) => Ok(Self::Busy(calls + 1)),
+            (Self::Busy(calls @ 2..), Change::CallFinished) => Ok(Self::Busy(calls - 1)),
             (Self::Idle, Change::Stop(reason)) => Ok(Self::Stopping(reason)),
-            (Self::Starting | Self::Busy, Change::Stop(reason)) if !reason.requires_idle() => {
+            (Self::Starting | Self::Busy(_), Change::Stop(reason)) if !reason.requires_idle() => {
                 Ok(Self::Stopping(reason))
             }
             // The first reason remains. A call that was running may still finish.
@@ -96,7 +99,7 @@ mod tests {
 
     #[test]
     fn all_transitions() {
-        let states = [State::Starting, State::Idle, State::Busy];
+        let states = [State::Starting, State::Idle, State::Busy(1), State::Busy(2)];
         let reasons = [State::Stopping(EndReason::Evicted), State::Ended(EndReason::Evicted)];
         let rows: Vec<String> = states
             .into_iter()

@@ -52,9 +52,9 @@ pub(super) fn serve_until_killed(constructor: Constructor, directory: &Path, sco
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("start a runtime");
     runtime.block_on(async {
         let created = backend.create(InstanceRequest::new(egress_spec([PORT_OF_SPEC]))).await;
-        let Created { mut instance, egress, .. } = created.expect("create an instance");
+        let Created { instance, egress, .. } = created.expect("create an instance");
         let opened_later = instance.open_egress_port(LIVE_PORT).await.expect("open a port");
-        shell(&mut instance, "echo survives > file").await;
+        shell(&instance, "echo survives > file").await;
         println!("{}", instance.address());
         std::future::pending::<()>().await;
         drop((egress, opened_later));
@@ -113,8 +113,8 @@ pub(super) async fn adopt_after_death(backend: Constructor) -> (Backend, Adopted
 
 pub(super) async fn instance_is_adopted_after_its_server_died(backend: Constructor) {
     let (second, adopted, _directory) = adopt_after_death(backend).await;
-    let mut instance = adopted.instance;
-    assert_eq!(shell(&mut instance, "cat file").await.1, "survives\n");
+    let instance = adopted.instance;
+    assert_eq!(shell(&instance, "cat file").await.1, "survives\n");
     instance.stop().await;
     second.end().await;
 }
@@ -125,9 +125,9 @@ pub(super) async fn orphan_is_adopted_by_one_server_only(backend: Constructor) {
     let [second, third] = [(); 2].map(|()| owner.backend(backend, directory.path()));
     let orphan = find_orphan(&second, &address).await.expect("the instance is found");
     assert!(find_orphan(&third, &address).await.is_none(), "the second server has found it");
-    let mut instance = adopt(orphan).await.instance;
+    let instance = adopt(orphan).await.instance;
     assert!(find_orphan(&third, &address).await.is_none(), "the second server owns it");
-    assert_eq!(shell(&mut instance, "cat file").await.1, "survives\n");
+    assert_eq!(shell(&instance, "cat file").await.1, "survives\n");
     third.end().await;
     assert!(instance.is_alive(), "the third server does not end it");
     instance.stop().await;
@@ -149,8 +149,8 @@ pub(super) async fn servers_of_other_owners_adopt_nothing(backend: Constructor) 
             server.end().await;
         }
         let own = owner.backend(backend, directory.path());
-        let mut instance = adopt(find_orphan(&own, &address).await.expect("the instance is found")).await.instance;
-        assert_eq!(shell(&mut instance, "cat file").await.1, "survives\n");
+        let instance = adopt(find_orphan(&own, &address).await.expect("the instance is found")).await.instance;
+        assert_eq!(shell(&instance, "cat file").await.1, "survives\n");
         instance.stop().await;
         own.end().await;
     }

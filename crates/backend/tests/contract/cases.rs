@@ -47,6 +47,7 @@ macro_rules! cases {
 cases![
     process_runs_and_its_output_and_exit_code_are_reported,
     missing_program_is_reported,
+    ends_of_commands_are_reported_to_their_callers,
     signals_reach_processes,
     streams_are_attached_in_both_directions,
     interpreter_has_a_socket,
@@ -123,7 +124,7 @@ pub(super) async fn output_of(process: &mut Process) -> String {
 }
 
 /// Runs a shell command and returns its exit status and standard output.
-pub(super) async fn shell(instance: &mut Instance, command: &str) -> (ExitStatus, String) {
+pub(super) async fn shell(instance: &Instance, command: &str) -> (ExitStatus, String) {
     let mut process = instance.spawn(["bash", "-c", command].map(Into::into).to_vec()).expect("start bash");
     let status = exit_of(instance, process.number).await;
     let output = output_of(&mut process).await;
@@ -133,25 +134,47 @@ pub(super) async fn shell(instance: &mut Instance, command: &str) -> (ExitStatus
 
 async fn process_runs_and_its_output_and_exit_code_are_reported(backend: Constructor) {
     let backend = backend(None);
-    let mut instance = create(&backend).await;
-    assert_eq!(shell(&mut instance, "echo hello; exit 3").await, (ExitStatus::Exited(3), "hello\n".into()));
-    assert_eq!(shell(&mut instance, "pwd").await.1, format!("{WORKSPACE}\n"));
+    let instance = create(&backend).await;
+    assert_eq!(shell(&instance, "echo hello; exit 3").await, (ExitStatus::Exited(3), "hello\n".into()));
+    assert_eq!(shell(&instance, "pwd").await.1, format!("{WORKSPACE}\n"));
     assert!(instance.is_alive());
     backend.end().await;
 }
 
 async fn missing_program_is_reported(backend: Constructor) {
     let backend = backend(None);
-    let mut instance = create(&backend).await;
+    let instance = create(&backend).await;
     let process = instance.spawn(vec!["/missing".into()]).expect("send the request");
     let event = next_event(&instance).await;
     assert!(matches!(event, Event::StartFailed { process: number, .. } if number == process.number), "{event:?}");
     backend.end().await;
 }
 
+async fn ends_of_commands_are_reported_to_their_callers(backend: Constructor) {
+    let backend = backend(None);
+    let instance = create(&backend).await;
+    let shell = |code: &str| ["bash", "-c", code].map(Into::into).to_vec();
+    let (_first, mut first_end) = instance.spawn_command(shell("sleep 60")).expect("start bash");
+    let (mut second, mut second_end) = instance.spawn_command(shell("echo hello; exit 3")).expect("start bash");
+    let process = instance.spawn(shell("exit 4")).expect("start bash");
+    assert_eq!(exit_of(&instance, process.number).await, ExitStatus::Exited(4));
+    let ended = loop {
+        tokio::select! {
+            event = second_end.wait() => break event,
+            event = next_event(&instance) => assert!(matches!(event, Event::Started { .. }), "{event:?}"),
+        }
+    };
+    assert_eq!(ended, Event::Ended { process: second.number, status: ExitStatus::Exited(3) });
+    assert_eq!(output_of(&mut second).await, "hello\n");
+    instance.kill();
+    while next_event(&instance).await != Event::Lost {}
+    assert_eq!(first_end.wait().await, Event::Lost);
+    backend.end().await;
+}
+
 async fn signals_reach_processes(backend: Constructor) {
     let backend = backend(None);
-    let mut instance = create(&backend).await;
+    let instance = create(&backend).await;
     for (signal, target) in [(Signal::TERM, SignalTarget::ProcessGroup), (Signal::KILL, SignalTarget::ProcessTree)] {
         let process = instance.spawn(["sleep", "60"].map(Into::into).to_vec()).expect("start sleep");
         assert!(matches!(next_event(&instance).await, Event::Started { .. }));
@@ -181,7 +204,7 @@ async fn interpreter_has_a_socket(backend: Constructor) {
     let backend = backend(None);
     let request = InstanceRequest { interpreter: Some(argv.clone()), ..InstanceRequest::new(spec()) };
     let created = backend.create(request).await.expect("create an instance");
-    let mut instance = created.instance;
+    let instance = created.instance;
     let with_instance = created.interpreter.expect("the interpreter");
     let started_later = instance.start_interpreter(argv).expect("start an interpreter");
     assert_ne!(with_instance.process.number, started_later.process.number);
@@ -197,16 +220,13 @@ async fn interpreter_has_a_socket(backend: Constructor) {
 
 async fn files_are_written_read_and_listed(backend: Constructor) {
     let backend = backend(None);
-    let mut instance = create(&backend).await;
+    let instance = create(&backend).await;
     let (files, path) = (instance.files(), GuestPath::parse(OsStr::new("directory/file")).expect("a path"));
     assert_eq!(files.open(&path, FileAccess::Read, TIMEOUT).err(), Some(FileError::NotFound));
     let mut file = files.open(&path, FileAccess::Write { bytes: 7 }, TIMEOUT).expect("create the file");
     file.write_all(b"content").expect("write");
-    assert_eq!(shell(&mut instance, "cat directory/file").await.1, "content");
-    assert_eq!(
-        shell(&mut instance, "echo of the guest > other; ln -s /etc/passwd link").await.0,
-        ExitStatus::Exited(0)
-    );
+    assert_eq!(shell(&instance, "cat directory/file").await.1, "content");
+    assert_eq!(shell(&instance, "echo of the guest > other; ln -s /etc/passwd link").await.0, ExitStatus::Exited(0));
     let mut content = String::new();
     let other = GuestPath::parse(OsStr::new("other")).expect("a path");
     files.open(&other, FileAccess::Read, TIMEOUT).expect("open").read_to_string(&mut content).expect("read");
@@ -220,11 +240,11 @@ async fn files_are_written_read_and_listed(backend: Constructor) {
 
 async fn limits_and_usage_are_reported(backend: Constructor) {
     let backend = backend(None);
-    let mut instance = create(&backend).await;
+    let instance = create(&backend).await;
     let before = usage(&instance).await;
     let sleeper = instance.spawn(["sleep", "60"].map(Into::into).to_vec()).expect("start sleep");
     assert!(matches!(next_event(&instance).await, Event::Started { .. }));
-    assert_eq!(shell(&mut instance, "head -c 1000000 /dev/zero > zeros").await.0, ExitStatus::Exited(0));
+    assert_eq!(shell(&instance, "head -c 1000000 /dev/zero > zeros").await.0, ExitStatus::Exited(0));
     let after = usage(&instance).await;
     assert!(after.tasks > before.tasks && after.memory_bytes > Some(0), "{before:?} {after:?}");
     let bytes = |usage: ringfence_backend::Usage| usage.workspace.expect("the workspace").bytes;
@@ -243,7 +263,7 @@ async fn usage(instance: &Instance) -> ringfence_backend::Usage {
 
 async fn memory_limit_is_enforced(backend: Constructor) {
     let backend = backend(None);
-    let mut instance = create(&backend).await;
+    let instance = create(&backend).await;
     let mut process =
         instance.spawn(["bash", "-c", "head -c 8G /dev/zero | tail -n 1"].map(Into::into).to_vec()).expect("start");
     let is_lost = loop {
@@ -262,8 +282,8 @@ async fn memory_limit_is_enforced(backend: Constructor) {
 
 async fn stopped_instance_leaves_no_process(backend: Constructor) {
     let backend = backend(None);
-    let mut instance = create(&backend).await;
-    shell(&mut instance, "setsid sleep 60 > /dev/null 2>&1 & disown").await;
+    let instance = create(&backend).await;
+    shell(&instance, "setsid sleep 60 > /dev/null 2>&1 & disown").await;
     instance.stop().await;
     assert!(!instance.is_alive());
     assert_eq!(next_event(&instance).await, Event::Lost);

@@ -36,7 +36,7 @@ fn take(listeners: &mut Vec<TcpListener>, port: u16) -> TcpListener {
 }
 
 /// Connects from the guest to an address, and checks that the connection arrives at `listener` with that address.
-async fn dial(instance: &mut Instance, address: &str, listener: TcpListener) {
+async fn dial(instance: &Instance, address: &str, listener: TcpListener) {
     let address: SocketAddrV4 = address.parse().expect("an address");
     let (ip, port) = (address.ip(), address.port());
     let command = format!("exec 3<>/dev/tcp/{ip}/{port} && echo request >&3 && cat <&3");
@@ -56,26 +56,26 @@ async fn dial(instance: &mut Instance, address: &str, listener: TcpListener) {
 }
 
 /// Whether the guest can open a connection.
-async fn connects(instance: &mut Instance, ip: &str, port: u16) -> bool {
+async fn connects(instance: &Instance, ip: &str, port: u16) -> bool {
     let (status, _) = shell(instance, &format!("exec 3<>/dev/tcp/{ip}/{port}")).await;
     status == ExitStatus::Exited(0)
 }
 
 pub(super) async fn egress_connections_have_the_dialled_address(backend: Constructor) {
     let backend = backend(None);
-    let (mut instance, mut sockets) = create(&backend, egress_spec([PORT_OF_SPEC])).await;
+    let (instance, mut sockets) = create(&backend, egress_spec([PORT_OF_SPEC])).await;
     assert_eq!(sockets.transparent.len(), 3);
     for address in ["198.18.0.1:80", "198.18.129.3:443", "198.19.255.255:8443"] {
         let port = address.rsplit_once(':').expect("a port").1.parse().expect("a port");
-        dial(&mut instance, address, take(&mut sockets.transparent, port)).await;
+        dial(&instance, address, take(&mut sockets.transparent, port)).await;
     }
     for (address, listener) in
         [("127.0.0.1:53", sockets.resolver_tcp), ("127.0.0.1:3128", sockets.proxy), ("127.0.0.1:3129", sockets.mirror)]
     {
-        dial(&mut instance, address, listener).await;
+        dial(&instance, address, listener).await;
     }
     for ip in ["169.254.169.254", "10.0.0.1", "198.17.255.255", "198.20.0.0", "203.0.113.1"] {
-        assert!(!connects(&mut instance, ip, 80).await, "{ip} must be unreachable");
+        assert!(!connects(&instance, ip, 80).await, "{ip} must be unreachable");
     }
     backend.end().await;
 }
@@ -105,10 +105,10 @@ fn serve_names(resolver: UdpSocket) -> (mpsc::UnboundedReceiver<Vec<u8>>, AbortO
 pub(super) async fn names_are_resolved_by_the_host(backend: Constructor) {
     const RESOLVE: &str = r#"python3 -c 'import socket; print(socket.gethostbyname("a.example.test"))'"#;
     let backend = backend(None);
-    let (mut instance, sockets) = create(&backend, egress_spec([])).await;
+    let (instance, sockets) = create(&backend, egress_spec([])).await;
     let (mut names, _serving) = serve_names(sockets.resolver);
-    assert_eq!(shell(&mut instance, RESOLVE).await.1, "198.18.0.7\n");
-    assert_eq!(shell(&mut instance, "getent ahostsv4 localhost | head -c 9").await.1, "127.0.0.1");
+    assert_eq!(shell(&instance, RESOLVE).await.1, "198.18.0.7\n");
+    assert_eq!(shell(&instance, "getent ahostsv4 localhost | head -c 9").await.1, "127.0.0.1");
     let name = timeout(TIMEOUT, names.recv()).await.expect("in time").expect("a name");
     assert_eq!(name, b"a\x07example\x04test");
     assert!(names.is_empty() || names.recv().await == Some(name), "no other name, such as localhost, was asked for");
@@ -140,14 +140,14 @@ pub(super) async fn image_has_the_name_resolution_of_the_sandbox(backend: Constr
     image(directory.path(), target.path());
     let backend = backend(None);
     let spec = Spec { root: Root::Directory(directory.path().to_owned()), ..egress_spec([]) };
-    let (mut instance, sockets) = create(&backend, spec).await;
+    let (instance, sockets) = create(&backend, spec).await;
     let (_names, _serving) = serve_names(sockets.resolver);
-    assert_eq!(shell(&mut instance, "cat /etc/motd /etc/link").await.1, "of the image\nof the image\n");
+    assert_eq!(shell(&instance, "cat /etc/motd /etc/link").await.1, "of the image\nof the image\n");
     let resolver = "nameserver 127.0.0.1\noptions timeout:5 attempts:2\n";
-    assert_eq!(shell(&mut instance, "cat /etc/resolv.conf").await.1, resolver);
-    assert!(shell(&mut instance, "getent ahostsv4 b.example.test").await.1.starts_with("198.18.0.7 "));
-    assert!(shell(&mut instance, "getent ahostsv4 localhost").await.1.starts_with("127.0.0.1 "));
-    assert_eq!(shell(&mut instance, "echo x > /etc/resolv.conf || echo x > /etc/motd").await.0, ExitStatus::Exited(1));
+    assert_eq!(shell(&instance, "cat /etc/resolv.conf").await.1, resolver);
+    assert!(shell(&instance, "getent ahostsv4 b.example.test").await.1.starts_with("198.18.0.7 "));
+    assert!(shell(&instance, "getent ahostsv4 localhost").await.1.starts_with("127.0.0.1 "));
+    assert_eq!(shell(&instance, "echo x > /etc/resolv.conf || echo x > /etc/motd").await.0, ExitStatus::Exited(1));
     assert_eq!(std::fs::read(target.path()).expect("read"), b"", "the link of the image was not followed");
     assert!(!directory.path().join("etc/hosts").exists(), "the image was not changed");
     backend.end().await;
@@ -155,27 +155,27 @@ pub(super) async fn image_has_the_name_resolution_of_the_sandbox(backend: Constr
 
 pub(super) async fn nothing_is_reachable_without_egress(backend: Constructor) {
     let backend = backend(None);
-    let Created { mut instance, egress, .. } =
+    let Created { instance, egress, .. } =
         backend.create(InstanceRequest::new(spec())).await.expect("create an instance");
     assert!(egress.is_none());
     for (ip, port) in [("198.18.0.1", 80), ("198.18.0.1", 443), ("127.0.0.1", 80), ("127.0.0.1", 3128)] {
-        assert!(!connects(&mut instance, ip, port).await, "{ip}:{port} must be unreachable");
+        assert!(!connects(&instance, ip, port).await, "{ip}:{port} must be unreachable");
     }
     assert_eq!(instance.open_egress_port(8443).await.err(), Some(EgressPortError::NotAllowed(8443)));
-    assert_eq!(shell(&mut instance, "grep -c nameserver /etc/resolv.conf").await.1, "0\n");
+    assert_eq!(shell(&instance, "grep -c nameserver /etc/resolv.conf").await.1, "0\n");
     backend.end().await;
 }
 
 pub(super) async fn nothing_is_reachable_if_not_served(backend: Constructor) {
     let backend = backend(None);
-    let (mut instance, sockets) = create(&backend, egress_spec([])).await;
-    assert!(connects(&mut instance, "198.18.0.1", 443).await, "the listener is open");
+    let (instance, sockets) = create(&backend, egress_spec([])).await;
+    assert!(connects(&instance, "198.18.0.1", 443).await, "the listener is open");
     drop(sockets);
     // The process that has passed the sockets may still be about to close its own descriptors.
-    let closed = async { while connects(&mut instance, "198.18.0.1", 443).await {} };
+    let closed = async { while connects(&instance, "198.18.0.1", 443).await {} };
     timeout(TIMEOUT, closed).await.expect("no process has the sockets");
     for (ip, port) in [("198.18.0.1", 80), ("198.18.0.1", 443), ("127.0.0.1", 53), ("127.0.0.1", 3128)] {
-        assert!(!connects(&mut instance, ip, port).await, "{ip}:{port} must be unreachable");
+        assert!(!connects(&instance, ip, port).await, "{ip}:{port} must be unreachable");
     }
     backend.end().await;
 }
@@ -201,25 +201,25 @@ control.bind(("127.0.0.1", 81))
 print("done")"#;
     const LIST: &str = "ls -l /proc/[0-9]*/fd 2>/dev/null | grep -c socket:";
     let backend = backend(None);
-    let (mut instance, sockets) = create(&backend, egress_spec([])).await;
-    let (_, output) = shell(&mut instance, &format!("python3 -c '{BIND}'")).await;
+    let (instance, sockets) = create(&backend, egress_spec([])).await;
+    let (_, output) = shell(&instance, &format!("python3 -c '{BIND}'")).await;
     assert_eq!(output, "done\n");
-    assert_eq!(shell(&mut instance, LIST).await.1, "0\n");
+    assert_eq!(shell(&instance, LIST).await.1, "0\n");
     // With a socket of its own, to show that the list would contain one.
-    assert_ne!(shell(&mut instance, &format!("exec 3<>/dev/tcp/127.0.0.1/80; {LIST}")).await.1, "0\n");
+    assert_ne!(shell(&instance, &format!("exec 3<>/dev/tcp/127.0.0.1/80; {LIST}")).await.1, "0\n");
     drop(sockets);
     backend.end().await;
 }
 
 pub(super) async fn egress_ports_are_opened_in_a_running_instance(backend: Constructor) {
     let backend = backend(None);
-    let (mut instance, sockets) = create(&backend, egress_spec([PORT_OF_SPEC])).await;
-    assert!(!connects(&mut instance, "198.18.0.2", LIVE_PORT).await, "the port is closed");
+    let (instance, sockets) = create(&backend, egress_spec([PORT_OF_SPEC])).await;
+    assert!(!connects(&instance, "198.18.0.2", LIVE_PORT).await, "the port is closed");
     let listener = instance.open_egress_port(LIVE_PORT).await.expect("open a port");
     for open in [LIVE_PORT, PORT_OF_SPEC, 443] {
         assert_eq!(instance.open_egress_port(open).await.err(), Some(EgressPortError::AlreadyOpen(open)));
     }
-    dial(&mut instance, "198.18.0.2:22", listener).await;
+    dial(&instance, "198.18.0.2:22", listener).await;
     for port in [0, 53, PROXY_PORT, MIRROR_PORT] {
         assert_eq!(instance.open_egress_port(port).await.err(), Some(EgressPortError::NotAllowed(port)));
     }
@@ -245,14 +245,14 @@ pub(super) async fn egress_ports_are_opened_in_a_running_instance(backend: Const
 
 pub(super) async fn egress_sockets_work_after_their_server_died(backend: Constructor) {
     let (second, adopted, _directory) = adopt_after_death(backend).await;
-    let (mut instance, mut sockets) = (adopted.instance, adopted.egress.expect("sockets"));
+    let (instance, mut sockets) = (adopted.instance, adopted.egress.expect("sockets"));
     for address in ["198.18.0.1:80", "198.18.0.1:443", "198.18.0.1:8443", "198.18.0.1:22"] {
         let port = address.rsplit_once(':').expect("a port").1.parse().expect("a port");
-        dial(&mut instance, address, take(&mut sockets.transparent, port)).await;
+        dial(&instance, address, take(&mut sockets.transparent, port)).await;
     }
     assert_eq!(sockets.transparent.len(), 0);
     let (_names, _serving) = serve_names(sockets.resolver);
-    assert!(shell(&mut instance, "getent ahostsv4 example.test").await.1.starts_with("198.18.0.7 "));
+    assert!(shell(&instance, "getent ahostsv4 example.test").await.1.starts_with("198.18.0.7 "));
     instance.stop().await;
     second.end().await;
 }

@@ -39,7 +39,7 @@ fn serve(sockets: EgressSockets, rules: &[String]) -> Egress {
 }
 
 /// Opens a tunnel of the proxy to `target`. Returns the status that the guest receives, and the server's first line.
-async fn connect(instance: &mut Instance, target: &str) -> String {
+async fn connect(instance: &Instance, target: &str) -> String {
     let command = format!(
         r#"exec 3<>/dev/tcp/127.0.0.1/3128
 printf 'CONNECT {target} HTTP/1.1\r\nHost: {target}\r\n\r\n' >&3
@@ -50,14 +50,14 @@ read -r version status reason <&3; echo -n $status
 }
 
 /// Whether a name has an address in the guest, which must be one of the range for names.
-async fn resolves(instance: &mut Instance, name: &str) -> bool {
+async fn resolves(instance: &Instance, name: &str) -> bool {
     let (status, output) = shell(instance, &format!("getent ahostsv4 {name}")).await;
     assert_eq!(status == ExitStatus::Exited(0), output.starts_with("198.18."), "{name}: {output}");
     !output.is_empty()
 }
 
 /// Checks rules for hosts, ports, private addresses and names, and a rule that is added later.
-async fn check_rules(instance: &mut Instance, sockets: EgressSockets) -> Egress {
+async fn check_rules(instance: &Instance, sockets: EgressSockets) -> Egress {
     let (allowed, other) = (Greeter::start().await, Greeter::start().await);
     let (port, other_port) = (allowed.port, other.port);
     let rules = [
@@ -98,16 +98,16 @@ async fn create(backend: &Backend) -> (Instance, EgressSockets) {
 
 pub(super) async fn egress_rules_apply_to_the_guest(backend: Constructor) {
     let backend = backend(None);
-    let (mut instance, sockets) = create(&backend).await;
-    drop(check_rules(&mut instance, sockets).await);
-    assert_eq!(connect(&mut instance, "127.0.0.1:80").await, "", "the egress has ended");
+    let (instance, sockets) = create(&backend).await;
+    drop(check_rules(&instance, sockets).await);
+    assert_eq!(connect(&instance, "127.0.0.1:80").await, "", "the egress has ended");
     backend.end().await;
 }
 
 pub(super) async fn egress_rules_apply_after_the_server_died(backend: Constructor) {
     let (second, adopted, _directory) = adopt_after_death(backend).await;
-    let (mut instance, sockets) = (adopted.instance, adopted.egress.expect("sockets"));
-    let _egress = check_rules(&mut instance, sockets).await;
+    let (instance, sockets) = (adopted.instance, adopted.egress.expect("sockets"));
+    let _egress = check_rules(&instance, sockets).await;
     instance.stop().await;
     second.end().await;
 }

@@ -88,8 +88,8 @@ fn cgroups(pid: u32) -> Vec<PathBuf> {
 
 /// Creates an instance, uses it and stops it. Nothing of its processes may be left.
 async fn cycle(backend: &Backend) {
-    let mut instance = create(backend).await;
-    assert_eq!(shell(&mut instance, "echo x > file").await.0, ExitStatus::Exited(0));
+    let instance = create(backend).await;
+    assert_eq!(shell(&instance, "echo x > file").await.0, ExitStatus::Exited(0));
     let groups: BTreeSet<PathBuf> = family().into_iter().flat_map(cgroups).collect();
     instance.stop().await;
     let shared: BTreeSet<PathBuf> = family().into_iter().flat_map(cgroups).collect();

@@ -9,7 +9,7 @@ use super::cases::{TIMEOUT, create, shell};
 
 pub(super) async fn guest_has_no_host_files_and_no_network(backend: Constructor) {
     let backend = backend(None);
-    let mut instance = create(&backend).await;
+    let instance = create(&backend).await;
     for attempt in [
         "cat /etc/shadow",
         "ls /root /home/*",
@@ -19,10 +19,10 @@ pub(super) async fn guest_has_no_host_files_and_no_network(backend: Constructor)
         "mount -t tmpfs none /mnt",
         "chroot / true",
     ] {
-        let (status, output) = shell(&mut instance, &format!("{attempt} 2>/dev/null")).await;
+        let (status, output) = shell(&instance, &format!("{attempt} 2>/dev/null")).await;
         assert!(!matches!(status, ExitStatus::Exited(0)) && output.is_empty(), "{attempt}: {status:?} {output}");
     }
-    let (_, capabilities) = shell(&mut instance, "grep -E 'Cap(Eff|Prm|Bnd)|NoNewPrivs' /proc/self/status").await;
+    let (_, capabilities) = shell(&instance, "grep -E 'Cap(Eff|Prm|Bnd)|NoNewPrivs' /proc/self/status").await;
     assert!(capabilities.contains("NoNewPrivs:\t1"), "{capabilities}");
     for line in capabilities.lines().filter(|line| line.starts_with("Cap")) {
         assert!(line.ends_with("0000000000000000"), "{line}");
@@ -54,18 +54,14 @@ try:
 except ConnectionRefusedError:
     pass"#;
     let backend = backend(None);
-    let (mut first, mut second) = (create(&backend).await, create(&backend).await);
-    assert_eq!(shell(&mut first, SHARED).await.0, ExitStatus::Exited(0));
+    let (first, second) = (create(&backend).await, create(&backend).await);
+    assert_eq!(shell(&first, SHARED).await.0, ExitStatus::Exited(0));
     let mut listener = first.spawn(["python3", "-c", LISTEN, "4242"].map(Into::into).to_vec()).expect("start Python");
     let mut line = [0; 10];
     timeout(TIMEOUT, listener.stdout.read_exact(&mut line)).await.expect("in time").expect("the program listens");
     let find = format!("python3 -c '{FIND}'");
-    assert_eq!(shell(&mut second, &find).await, (ExitStatus::Exited(0), String::new()));
+    assert_eq!(shell(&second, &find).await, (ExitStatus::Exited(0), String::new()));
     let all = "/workspace/file\n/tmp/file\n/dev/shm/file\nprocess\nsocket\n";
-    assert_eq!(
-        shell(&mut first, &find).await,
-        (ExitStatus::Exited(0), all.into()),
-        "the search finds its own instance"
-    );
+    assert_eq!(shell(&first, &find).await, (ExitStatus::Exited(0), all.into()), "the search finds its own instance");
     backend.end().await;
 }

@@ -24,8 +24,8 @@ print(len(children))";
     let backend = backend(None);
     let mut limited = spec();
     limited.limits.pids = 20;
-    let mut instance = backend.create(InstanceRequest::new(limited)).await.expect("create an instance").instance;
-    let (status, output) = shell(&mut instance, &format!("python3 -c '{FORK}'")).await;
+    let instance = backend.create(InstanceRequest::new(limited)).await.expect("create an instance").instance;
+    let (status, output) = shell(&instance, &format!("python3 -c '{FORK}'")).await;
     let forked: u32 = output.trim().parse().unwrap_or_else(|_| panic!("{status:?} {output}"));
     assert!((10..20).contains(&forked), "{forked} processes beside the init, bash and Python");
     backend.end().await;
@@ -44,8 +44,8 @@ if child:
     let backend = backend(None);
     let mut limited = spec();
     limited.limits.cpus = 0.3;
-    let mut instance = backend.create(InstanceRequest::new(limited)).await.expect("create an instance").instance;
-    let (status, output) = shell(&mut instance, &format!("python3 -c '{BUSY}'")).await;
+    let instance = backend.create(InstanceRequest::new(limited)).await.expect("create an instance").instance;
+    let (status, output) = shell(&instance, &format!("python3 -c '{BUSY}'")).await;
     let seconds: f64 = output.trim().parse().unwrap_or_else(|_| panic!("{status:?} {output}"));
     // Without a cgroup the processes share one CPU.
     let max = if instance.enforcement().cpu == "cgroup" { 0.6 } else { 1.3 };
@@ -58,7 +58,7 @@ pub(super) async fn workspace_limits_are_enforced(backend: Constructor) {
     let mut limited = spec();
     limited.workspace = Workspace { bytes: 8 << 20, inodes: 1000 };
     let workspace = limited.workspace;
-    let mut instance = backend.create(InstanceRequest::new(limited)).await.expect("create an instance").instance;
+    let instance = backend.create(InstanceRequest::new(limited)).await.expect("create an instance").instance;
     let write_bytes = |number| format!("head -c {number} /dev/zero > file");
     let create_files = |number| format!("for ((i = 0; i < {number}; i++)); do : > $i || exit 1; done");
     for directory in ["/workspace", "/tmp", "/dev/shm"] {
@@ -68,12 +68,12 @@ pub(super) async fn workspace_limits_are_enforced(backend: Constructor) {
             (create_files(workspace.inodes / 2), 0),
             (create_files(workspace.inodes + 1), 1),
         ] {
-            let (status, _) = shell(&mut instance, &format!("cd {directory} && {command}")).await;
+            let (status, _) = shell(&instance, &format!("cd {directory} && {command}")).await;
             assert_eq!(status, ExitStatus::Exited(expected), "{directory}: {command}");
-            let removed = shell(&mut instance, "rm -rf /workspace/* /tmp/* /dev/shm/*").await;
+            let removed = shell(&instance, "rm -rf /workspace/* /tmp/* /dev/shm/*").await;
             assert_eq!(removed.0, ExitStatus::Exited(0));
         }
     }
-    assert_eq!(shell(&mut instance, "echo x > /workspace/file").await.0, ExitStatus::Exited(0));
+    assert_eq!(shell(&instance, "echo x > /workspace/file").await.0, ExitStatus::Exited(0));
     backend.end().await;
 }

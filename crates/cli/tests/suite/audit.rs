@@ -17,7 +17,16 @@ use crate::BINARY;
 
 fn code(code: &str, template: &str, session_id: Option<&SessionId>) -> CodeRequest {
     let (code, template, session_id) = (code.into(), Some(template.into()), session_id.cloned());
-    CodeRequest { code, template, flavor: None, session_id, timeout: None, host: None, questions: None }
+    CodeRequest {
+        code,
+        template,
+        flavor: None,
+        session_id,
+        timeout: None,
+        host: None,
+        questions: None,
+        rich_html: false,
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

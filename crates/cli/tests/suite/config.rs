@@ -83,6 +83,7 @@ async fn configured_template_and_flavor_are_used() {
         timeout: None,
         host: None,
         questions: None,
+        rich_html: false,
     };
     let response = sessions.execute(&Principal::local(), request, CancellationToken::new()).await.expect("code runs");
     assert_eq!(response.stdout.head, b"hello\n");

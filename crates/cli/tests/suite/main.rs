@@ -44,6 +44,7 @@ mod secrets;
 mod serve;
 mod server_entries;
 mod session_commands;
+mod session_concurrency;
 mod sessions;
 mod shared_state;
 mod tokens;

@@ -37,6 +37,7 @@ impl Caller {
             timeout: self.timeout,
             host: None,
             questions: None,
+            rich_html: false,
         };
         let result = self.sessions.execute(&Principal::local(), request, CancellationToken::new()).await?;
         self.session = Some(result.session_id.clone());

@@ -54,6 +54,8 @@ pub struct SessionSettings {
     pub pool: BTreeMap<String, usize>,
     /// Python modules that are imported before a session starts.
     pub preload: Vec<String>,
+    /// Whether all clients get HTML beside text that says the same, as that of tables.
+    pub rich_html: bool,
     /// The scope of the run to which all sessions belong, if the endpoint has one.
     pub scope: Option<Arc<Scope>>,
     /// The name of the server process, if its sessions are to be found only by later processes with the same name.
@@ -124,6 +126,7 @@ impl Default for SessionSettings {
                 .map(|(name, size)| (name.to_owned(), size))
                 .into(),
             preload: ["numpy", "pandas", "matplotlib.pyplot"].map(ToOwned::to_owned).into(),
+            rich_html: false,
             scope: None,
             process_name: None,
         }

@@ -60,6 +60,8 @@ pub(crate) struct SessionsConfig {
     pub(crate) pool: Option<BTreeMap<String, usize>>,
     /// Python modules that are imported before a session starts.
     pub(crate) preload: Option<Vec<String>>,
+    /// Return HTML beside text that says the same, as that of tables, to all clients.
+    pub(crate) rich_html: Option<bool>,
     /// The directory for sessions, servers and the audit log.
     pub(crate) state_dir: Option<PathBuf>,
 }

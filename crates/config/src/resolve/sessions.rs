@@ -40,6 +40,7 @@ pub(super) fn resolve(config: &Config, values: &Values) -> Result<SessionSetting
         lease: sessions.lease_s.map_or(default.lease, Seconds::duration),
         pool: sessions.pool.clone().unwrap_or(default.pool),
         preload: sessions.preload.clone().unwrap_or(default.preload),
+        rich_html: sessions.rich_html.unwrap_or(default.rich_html),
         scope: None,
         process_name: None,
     })

@@ -108,6 +108,7 @@ pub(crate) const KEYS: [Key; 54] = [
     key("sessions.accept", Format::List, &[]),
     key("sessions.pool", Format::CountTable, &[]),
     key("sessions.preload", Format::List, &[]),
+    key("sessions.rich_html", Format::Switch, &[]),
     key("sessions.state_dir", Format::Text, &["RINGFENCE_STATE_DIR", "MCP_BRIDGE_STATE_DIR"]),
     key("code.timeout_s", Format::Number, &["MCP_BRIDGE_TIMEOUT"]),
     key("code.max_timeout_s", Format::Number, &["MCP_BRIDGE_MAX_TIMEOUT"]),

@@ -67,6 +67,7 @@ impl CodeMode {
                 timeout: Some(timeout),
                 host: Some(host),
                 questions: caller.questions.clone(),
+                rich_html: false,
             };
             sessions.execute(&caller.principal, request, cancel.clone()).await
         };

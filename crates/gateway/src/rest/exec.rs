@@ -25,6 +25,9 @@ struct ExecParams {
     code: Option<String>,
     command: Option<String>,
     timeout: Option<f64>,
+    /// Of code: return HTML beside text that says the same.
+    #[serde(default)]
+    rich_html: bool,
 }
 
 pub(super) async fn run(
@@ -49,7 +52,16 @@ pub(super) async fn run(
         match (params.code, params.command) {
             (Some(code), None) => {
                 let code = not_blank("code", code)?;
-                let request = CodeRequest { code, template, flavor, session_id, timeout, host: None, questions: None };
+                let request = CodeRequest {
+                    code,
+                    template,
+                    flavor,
+                    session_id,
+                    timeout,
+                    host: None,
+                    questions: None,
+                    rich_html: params.rich_html,
+                };
                 DetachOnDrop::new(async move { sessions.execute(&principal, request, cancel).await }).await
             }
             (None, Some(command)) => {

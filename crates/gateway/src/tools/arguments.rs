@@ -207,6 +207,7 @@ impl ToolCall {
                     timeout: params.timeout.map(bounded_timeout).transpose()?,
                     host: None,
                     questions: None,
+                    rich_html: false,
                 };
                 Ok(Self::ExecuteCode(session, request, params.servers.unwrap_or_default()))
             }
@@ -353,7 +354,7 @@ mod tests {
     #[test]
     fn valid_arguments_become_a_request() {
         let call = parse_call("execute_code", json!({"code": "1", "timeout": 2.5, "session_id": null})).unwrap();
-        insta::assert_compact_debug_snapshot!(call, @r#"ExecuteCode(Default, CodeRequest { code: "1", template: None, flavor: None, session_id: None, timeout: Some(2.5s), host: None, questions: None }, [])"#);
+        insta::assert_compact_debug_snapshot!(call, @r#"ExecuteCode(Default, CodeRequest { code: "1", template: None, flavor: None, session_id: None, timeout: Some(2.5s), host: None, questions: None, rich_html: false }, [])"#);
         assert!(matches!(ToolCall::parse("get_volume_path", None), Ok(ToolCall::GetVolumePath)));
         let call = json!({"code": "1", "servers": ["a"], "timeout": 5, "session_id": "new"});
         let call = parse_call("run_python", call).unwrap();

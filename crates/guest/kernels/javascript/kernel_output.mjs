@@ -185,7 +185,8 @@ export function describeError(value) {
     return { name: 'Uncaught', message: text, traceback: `Uncaught ${text}` };
   }
   const [name, message] = [attempt(() => String(value.name), 'Error'), attempt(() => String(value.message), '')];
-  return { name, message, traceback: showError(value) + hintForMissingPackage(value, message) };
+  const hint = hintForMissingPackage(value, message) || hintForMissingServer(name, message);
+  return { name, message, traceback: showError(value) + hint };
 }
 
 const MISSING_PACKAGE = /^Cannot find (?:package|module) '((?:@[\w.-]+\/)?[\w][\w.-]*)/;
@@ -195,6 +196,14 @@ function hintForMissingPackage(error, message) {
   const code = attempt(() => error.code);
   const found = code === 'ERR_MODULE_NOT_FOUND' || code === 'MODULE_NOT_FOUND' ? message.match(MISSING_PACKAGE) : null;
   return found ? `\nhint: run \`npm install ${found[1]}\` with execute_command` : '';
+}
+
+const MISSING_SERVER = /^mcp_(\w{0,63}[a-zA-Z0-9]\w{0,63}) is not defined$/;
+
+// Names the next step if code uses an MCP server in the way of Python.
+function hintForMissingServer(name, message) {
+  const found = name === 'ReferenceError' ? message.match(MISSING_SERVER) : null;
+  return found ? `\nhint: pass servers=["${found[1]}"] with the code, and call mcp.server("${found[1]}")` : '';
 }
 
 export function describeSyntaxError({ id, code }, name, message, lineNumber, columnNumber) {

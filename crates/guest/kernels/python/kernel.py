@@ -10,9 +10,10 @@ Python is flushed before `done`; a forked child never sends on FD.
 The kernel does not protect itself from the code that it runs. Guest code shares this process and can break it, which
 ends this kernel and nothing else: the host trusts no frame, and the sandbox isolates.
 
-Top-level `await` uses one event loop that exists as long as the kernel and runs only while a cell awaits; background
-tasks pause in between. A cell that only starts tasks uses it too. SIGINT raises KeyboardInterrupt in the running cell
-(during an `await` it cancels the cell's task, as asyncio.run does) and is ignored between cells.
+Top-level `await` uses one event loop that exists as long as the kernel. It runs while a cell awaits, and between cells if
+there are background tasks (kernel_background.py). A cell that only starts tasks uses it too. SIGINT raises
+KeyboardInterrupt in the running cell (during an `await` it cancels the cell's task, as asyncio.run does). Between cells it
+is ignored, unless a background task keeps the next cell from running.
 
 Only the bridge (mcp_bridge.py and its parts) reads from FD while a cell runs. It is loaded when a preface arrives or
 a cell imports `mcp`.
@@ -31,9 +32,10 @@ from _thread import get_ident
 
 sys.path.insert(0, __file__.rpartition("/")[0])  # `-I` leaves it out
 import kernel_output as output
+from kernel_background import Background
 from kernel_cells import CO_COROUTINE, compile_cell, compile_plain_call, is_forgotten_coroutine, needs_event_loop
 from kernel_cells import drop_source, install_source_hooks, store_source
-from kernel_channel import PREFACE_NUMBER, PRELOAD_BIT, Channel, encode_done, encode_frame
+from kernel_channel import HTML_BIT, PREFACE_NUMBER, PRELOAD_BIT, Channel, encode_done, encode_frame
 from kernel_display import Display
 from kernel_fork import reseed, set_plot_backend
 from kernel_imports import IMPORT_LOCK, BridgeFinder, ImportHook, import_bridge
@@ -64,6 +66,7 @@ class Kernel:
         self.cell_id = None
         self.loop = None
         self.task = None  # of the cell, while it awaits
+        self.background = Background(self)
         self.context = {}  # of the task, when it has ended
         self.exit_message = ""  # printed by a forked child that exits
         self.is_cancelled = False
@@ -87,6 +90,8 @@ class Kernel:
         while True:
             early = self.channel.early_frames
             try:
+                if self.loop is not None and not early and not self.channel.received:
+                    self.background.run()
                 cell_id, code = early.pop(0) if early else self.channel.receive()
                 if cell_id >= PREFACE_NUMBER:
                     if cell_id == PREFACE_NUMBER:
@@ -99,6 +104,8 @@ class Kernel:
             if cell_id & PRELOAD_BIT:
                 self.preload(cell_id ^ PRELOAD_BIT, code.split())
                 continue
+            self.display.sends_copies = cell_id & HTML_BIT != 0
+            cell_id &= ~HTML_BIT
             if not self.has_site and any(marker in code for marker in SITE_MARKERS):
                 self.run_site()
             self.send(self.execute(cell_id, code))
@@ -204,12 +211,15 @@ class Kernel:
         output.start_cell()
         self.display.start_cell()
         try:
+            refusal = self.background.take_refusal()
+            if refusal is not None:
+                raise refusal
             values = [self.evaluate(code)]
             value = self.run_on_loop((), values) if is_forgotten_coroutine(values) else values[0]
             if value is not None:
                 builtins._ = value  # as at any prompt: a global `_` of the guest takes precedence
                 result = output.render_result(value)
-                self.display.show(value)
+                self.display.show(value, result)
         except BaseException as exc:
             status, error = output.describe_exception(exc)
             if status == "exited":
@@ -312,6 +322,7 @@ class Kernel:
                     raise KeyboardInterrupt from None  # cancelled before its first step
         finally:
             self.task = None
+            self.background.suspect = None
             self.has_deferred_interrupt = False
             self.restore_wakeup_fd(wakeup_fd_before)
             self.apply_context()
@@ -348,14 +359,24 @@ class Kernel:
 
     def on_interrupt(self, _signum, frame):
         if not self.is_interruptible:
+            if self.background.is_running and self.channel.has_input():
+                self.background.interrupt()
             return
         self.stdio.flush_kernel_streams()  # a cell that ignores the interrupt is killed next
         if self.defers_interrupt:
             self.has_deferred_interrupt = True
-        elif self.task is not None and self.is_in_event_loop(frame):
+        elif self.task is not None and (self.is_in_event_loop(frame) or self.is_in_other_task()):
             self.cancel_task()
+            self.background.interrupt()
         else:
             raise KeyboardInterrupt
+
+    def is_in_other_task(self):
+        """Returns whether the loop runs a background task at the moment."""
+        try:
+            return sys.modules["asyncio"].current_task(self.loop) is not self.task
+        except Exception:
+            return False  # the guest has changed asyncio
 
     def is_in_event_loop(self, frame):
         """Returns whether the signal has interrupted the event loop itself, where an exception would lose callbacks."""

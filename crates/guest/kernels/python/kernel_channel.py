@@ -3,7 +3,8 @@
 A frame is a length (4 bytes, big-endian) and that many bytes.
 
     host → kernel   a number (8 bytes, big-endian), then
-                    - without the three highest bits: the code of the cell of that number
+                    - without the four highest bits: the code of the cell of that number; with bit 60 in addition,
+                      the cell may display HTML copies of values that have a text too
                     - with bit 63: the response to the call whose number the other bits are, JSON
                     - with bit 62: the preface, JSON: the servers and saved tools that the following cells may use
                     - with bit 61: names of modules to import before the first cell, separated by spaces; `done` follows
@@ -34,6 +35,7 @@ MAX_JSON_NUMBER = 1 << 1023  # below it the host reads a number, if only as a fl
 CHUNK_BYTES = 1 << 20
 PAGE_BYTES = 1 << 12
 NUMBER_BYTES = 8
+HTML_BIT = 1 << 60
 PRELOAD_BIT = 1 << 61
 PREFACE_NUMBER = 1 << 62
 RESPONSE_BIT = 1 << 63
@@ -80,6 +82,10 @@ class Channel:
             self.poll = False  # not available, or replaced by the guest
         else:
             self.poll = poller.poll
+
+    def has_input(self):
+        """Returns whether a frame has arrived, or the host has closed the socket. True if that is unknown."""
+        return not self.poll or bool(self.poll(0))
 
     def read(self, size):
         """Reads exactly `size` bytes; bytes that arrive with them stay in `received`."""

@@ -129,6 +129,7 @@ class Display:
     def __init__(self, send_item):
         self.send_item = send_item
         self.count = 0
+        self.sends_copies = False  # whether the client of the cell wants HTML beside text that says the same
 
     def start_cell(self):
         self.count = 0
@@ -145,15 +146,23 @@ class Display:
                 continue
             if not any(map(is_image, forms)):
                 forms.setdefault("text/plain", render_result(value))
+                self.drop_copy(forms, forms["text/plain"])
             self.send_forms(forms)
 
-    def show(self, value):
-        """Shows a result that has more than its repr."""
+    def show(self, value, text=None):
+        """Shows a result that has more than its repr, which is `text`."""
         forms = rich_forms(value)
         if forms:
+            self.drop_copy(forms, text)
             self.send_forms(forms)
         else:
             show_itself(value)
+
+    def drop_copy(self, forms, text):
+        """Drops HTML if the text of the value says the same, as that of a table does: a model would read it twice. A
+        text such as `<Chart>` only names the value."""
+        if not self.sends_copies and type(text) is str and not (text[:1] == "<" and text[-1:] == ">"):
+            forms.pop("text/html", None)
 
     def show_figures(self):
         """Shows and closes the open figures of pyplot."""

@@ -1,4 +1,5 @@
-"""Hints for modules that are not installed: the distribution to install, and installed modules with similar names."""
+"""Hints for missing names: modules that are not installed, with the distribution to install and installed modules with
+similar names, and MCP servers that the call did not name."""
 
 import posix
 import sys
@@ -6,6 +7,7 @@ import sys
 from kernel_imports import import_stdlib
 
 MAX_NAMES = 10_000
+MAX_ALIAS = 64
 SIMILARITY = 0.8  # of difflib
 SUFFIXES = (".py", ".so")
 
@@ -41,6 +43,19 @@ def hint_for_missing_module(error):
         names = " or ".join(f"`{name}`" for name in similar)
         return f"hint: import {names}, which is installed" + (f"; otherwise {install}\n" if install else "\n")
     return f"hint: {install}\n" if install else ""
+
+
+def hint_for_missing_server(error):
+    """Returns a line that names the next step if code uses an MCP server that its call did not name, else nothing."""
+    if type(error) is not NameError:
+        return ""
+    name = getattr(error, "name", None)  # since Python 3.10
+    if name is None:
+        name = str(error.args[0]).partition("'")[2].partition("'")[0] if error.args else ""
+    prefix, _, alias = name.partition("_") if type(name) is str else ("", "", "")
+    if prefix != "mcp" or not alias.strip("_") or not alias.isascii() or len(alias) > MAX_ALIAS:
+        return ""
+    return f'hint: pass servers=["{alias}"] with the code\n'
 
 
 def similar_modules(name):

@@ -8,14 +8,13 @@ first needs them.
 import sys
 
 from kernel_imports import KERNEL_DIRECTORY, import_stdlib
-from kernel_missing import hint_for_missing_module
+from kernel_traceback import format_traceback, is_kernel_file
 
 MAX_RESULT = 64 << 10  # characters
 MAX_TRACEBACK = 32 << 10  # characters
 MAX_NAME = 256  # characters
 TEXTS = (str, bytes, bytearray)
 CONTAINERS = (list, tuple, set, frozenset, dict)
-MAGIC_HINT = "hint: notebook magics are not available here: use execute_command, or subprocess\n"
 
 was_truncated = False  # whether part of a value or an error of the running cell was left out
 
@@ -143,53 +142,6 @@ def preload():
     """Imports modules ahead that are otherwise imported when they are needed."""
     for name in ("json", "linecache", "reprlib", "traceback"):
         import_stdlib(name)
-
-
-def format_traceback(exc, trace=None):
-    if isinstance(exc, SyntaxError) and exc.text is None and exc.filename and exc.lineno:
-        lines = import_stdlib("linecache")
-        exc.text = lines.getline(exc.filename, exc.lineno) or None  # as in errors of the parser
-    report = import_stdlib("traceback").TracebackException(type(exc), exc, trace or exc.__traceback__)
-    pending = [report]
-    while pending:
-        part = pending.pop()
-        if part is not None:
-            part.stack[:] = user_frames(part.stack)
-            pending += [part.__cause__, part.__context__, *(getattr(part, "exceptions", None) or ())]
-    is_of_cell = isinstance(exc, SyntaxError) and not report.stack  # and not of code that the cell compiles itself
-    hint = MAGIC_HINT if is_of_cell and is_notebook_magic(exc) else hint_for_missing_module(exc)
-    return "".join(report.format()) + hint
-
-
-def is_notebook_magic(error):
-    """Returns whether the line of a syntax error is a notebook magic (`!ls`, `%time f()`, `x = !ls`), or the cell
-    begins with one such as `%%bash`."""
-    read = import_stdlib("linecache").getline
-    line = read(error.filename, error.lineno or 0)
-    target, _, value = line.partition("=")
-    if all(name.strip().isidentifier() for name in target.split(",")):
-        line = value
-    line = line.strip()
-    is_command = line[:1] == "!" and line[1:2] not in ("", "=")
-    is_magic = line[:1] == "%" and line.lstrip("%")[:1].isalpha()
-    return is_command or is_magic or read(error.filename, 1).startswith("%%")
-
-
-def user_frames(stack):
-    """Removes the frames of the kernel, and those of the event loop between them and the cell."""
-    if stack and is_kernel_frame(stack[0]):
-        cell = (n for n, frame in enumerate(stack) if frame.filename.startswith("<cell "))
-        last = max(n for n, frame in enumerate(stack) if is_kernel_frame(frame))
-        stack = stack[next(cell, last) :]
-    return [frame for frame in stack if not is_kernel_frame(frame)]
-
-
-def is_kernel_frame(frame):
-    return is_kernel_file(frame.filename)
-
-
-def is_kernel_file(filename):
-    return filename.rpartition("/")[0] == KERNEL_DIRECTORY
 
 
 def patch_traceback(traceback):

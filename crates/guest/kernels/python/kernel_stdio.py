@@ -40,18 +40,18 @@ class Stdio:
     """Descriptors 0, 1 and 2 and the text streams over them, intact at the start of each cell.
 
     They are restored after `done` has been sent, when no caller waits. They are checked again at the start of a cell if
-    threads of the guest run or a descriptor is closed."""
+    threads of the guest run, background tasks have run, or a descriptor is closed."""
 
     def __init__(self):
         self.spares = [(fd, move_high(fd), identify(fd)) for fd in (0, 1, 2)]
         self.streams = {}
         self.pid = posix.getpid()
-        self.has_guest_threads = False
+        self.may_be_changed = False
         sys.stdin = sys.__stdin__ = NoInput()
 
     def start_cell(self):
-        """Restores what threads and children of earlier cells have changed since the last cell."""
-        if self.has_guest_threads or not self.unblock():
+        """Restores what threads, tasks and children of earlier cells have changed since the last cell."""
+        if self.may_be_changed or not self.unblock():
             self.restore()
             self.unblock()
 
@@ -68,7 +68,7 @@ class Stdio:
 
     def restore(self):
         """Reopens what earlier cells have closed or replaced."""
-        self.has_guest_threads = _count() > 0  # which may do it again
+        self.may_be_changed = _count() > 0  # which may do it again
         for fd, spare, identity in self.spares:
             try:
                 if identify(fd) != identity:

@@ -26,6 +26,16 @@ describe('errors', () => {
     assert.match((await kernel.run("require('fs').readFileSync('/none')")).error.traceback, /code: 'ENOENT'/);
   });
 
+  test('name the argument that loads a server', async () => {
+    const hint = /\nhint: pass servers=\["git_hub"\] with the code, and call mcp\.server\("git_hub"\)$/;
+    for (const code of ['await mcp_git_hub.search()', '(() => mcp_git_hub)()']) {
+      assert.match((await kernel.run(code)).error.traceback, hint);
+    }
+    for (const code of ['mcp_', 'mcpx', 'throw new Error("mcp_time is not defined")']) {
+      assert.doesNotMatch((await kernel.run(code)).error.traceback, /hint/);
+    }
+  });
+
   test('show thrown values that are not errors', async () => {
     const { status, error } = await kernel.run('throw { a: [1] }');
     const expected = { name: 'Uncaught', message: '{ a: [ 1 ] }', traceback: 'Uncaught { a: [ 1 ] }' };

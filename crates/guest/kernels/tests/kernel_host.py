@@ -15,6 +15,7 @@ import unittest
 KERNEL = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "python", "kernel.py")
 WITHOUT_SITE = ("env", "HOME=/nonexistent", sys.executable, "-I", "-S", KERNEL)  # as a cold kernel is started
 TIMEOUT_S = 60
+HTML_BIT = 1 << 60
 MAX_FRAME_BYTES = 12 << 20  # of the host: MAX_FRAME_BYTES in crates/guest/src/protocol/decode.rs
 NO_INPUT = "input() is not available in this sandbox: pass values in the code"
 
@@ -54,6 +55,7 @@ class Host:
         os.close(err_guest)
         self.received = bytearray()
         self.cells = 0
+        self.wants_html = False
         if first is not None:
             self.send(first)
 
@@ -120,7 +122,8 @@ class Host:
 
     def start(self, code):
         self.cells += 1
-        self.send(request(100 + self.cells, textwrap.dedent(code)))
+        bits = HTML_BIT if self.wants_html else 0
+        self.send(request(100 + self.cells | bits, textwrap.dedent(code)))
 
     def finish(self):
         """Returns the `done` of the started cell, and what it has displayed and printed."""

@@ -17,6 +17,14 @@ describe('output', () => {
     await kernel.printed('stderr', /^oops\ntwo\n$/);
   });
 
+  test('of timers and promises goes on between cells', async () => {
+    await kernel.run("var pause = (ms) => new Promise((go) => setTimeout(go, ms)); setInterval(() => console.log('tick'), 5); 0");
+    await kernel.run("(async () => { for (;;) { await pause(5); console.log('step') } })(); 0");
+    await kernel.printed('stdout', /(tick[^]*){9}/);
+    await kernel.printed('stdout', /(step[^]*){9}/);
+    assert.equal(await kernel.result('1 + 1'), '2');
+  });
+
   test('of children does not reach the control socket', async () => {
     const list = "require('child_process').execFileSync('readlink', ['/proc/self/fd/3'], { stdio: ['ignore', 'pipe', 'ignore'] })";
     const { status, error } = await kernel.run(`${list}.toString()`);

@@ -31,15 +31,15 @@ class AwaitTest(KernelTest):
         self.run_ok(
             """
             import asyncio
+            gate = asyncio.Event()
             async def later():
-                for _ in range(3):
-                    await asyncio.sleep(0)
+                await gate.wait()
                 return 'late'
             task = asyncio.ensure_future(later()); await asyncio.sleep(0)
             """
         )
         self.assertEqual(self.run_ok("task.done()").result, "False")
-        self.assertEqual(self.run_ok("await task").result, "'late'")
+        self.assertEqual(self.run_ok("gate.set(); await task").result, "'late'")
 
     def test_context_variables_persist(self):
         self.run_ok("import asyncio, contextvars; a, b = contextvars.ContextVar('a'), contextvars.ContextVar('b')")
@@ -152,7 +152,7 @@ class AwaitTest(KernelTest):
         self.assertNotIn("run_until_complete", cell.traceback)
 
     def test_cell_without_await_can_start_tasks(self):
-        self.run_ok("import asyncio\nasync def f(x):\n await asyncio.sleep(0)\n return x")
+        self.run_ok("import asyncio\ngate = asyncio.Event()\nasync def f(x):\n await gate.wait()\n return x")
         ways = [
             "t = asyncio.create_task(f(1))",
             "from asyncio import ensure_future; t = ensure_future(f(1))",
@@ -173,7 +173,8 @@ class AwaitTest(KernelTest):
             with self.subTest(code=code):
                 self.run_ok(code)
                 self.assertEqual(self.run_ok("t.done()").result, "False")
-                self.assertEqual(self.run_ok("await t").result, "1")
+                self.assertEqual(self.run_ok("gate.set(); await t").result, "1")
+                self.run_ok("gate.clear()")
         self.assertRegex(self.run_ok("asyncio.create_task(f(1))").result, "^<Task pending")
         self.assertEqual(self.run_error("t = asyncio.create_task(f(1)); 1 / 0", "ZeroDivisionError").traceback.count("File"), 1)
 

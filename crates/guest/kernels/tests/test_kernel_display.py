@@ -10,6 +10,22 @@ PNG = b"\x89PNG\r\n\x1a\n"
 
 
 class DisplayTest(KernelTest):
+    def setUp(self):
+        super().setUp()
+        self.host.wants_html = True
+
+    def test_html_copy_of_a_text_is_sent_on_request(self):
+        self.run_ok("class Table:\n def _repr_html_(self): return '<b>'\n def __repr__(self): return 'a  b'")
+        self.run_ok("class Chart:\n def _repr_html_(self): return '<b>'")
+        html, text = {"mime": "text/html", "data": "<b>"}, {"mime": "text/plain", "data": "a  b"}
+        self.assertEqual((self.show("Table()"), self.show("display(Table())")), ([html], [html, text]))
+        self.host.wants_html = False
+        self.assertEqual((self.show("Table()"), self.show("display(Table())")), ([], [text]))
+        self.assertEqual(self.show("Chart()"), [html])
+        self.assertEqual(self.show("display(Chart())")[0], html)
+        self.run_ok("class Both(Table):\n def _repr_mimebundle_(self, **_): return {'text/html': 'x', 'text/x': 'y'}")
+        self.assertEqual(self.show("Both()"), [{"mime": "text/x", "data": "y"}])
+
     def test_value_without_rich_form_is_text(self):
         self.assertEqual(
             self.show("display(1, 'a')"),
@@ -208,6 +224,8 @@ class LibraryTest(KernelTest):
     @needs("pandas")
     def test_data_frame_is_shown(self):
         self.run_ok("import pandas; frame = pandas.DataFrame({'a': [1]})")
+        self.assertEqual((self.show("frame"), len(self.show("display(frame)"))), ([], 1))
+        self.host.wants_html = True
         cell = self.run_ok("frame")
         self.assertEqual((cell.result, [item["mime"] for item in cell.shown]), ("   a\n0  1", ["text/html"]))
         self.assertIn("<table", cell.shown[0]["data"])

@@ -8,6 +8,9 @@ use crate::host_call::{HostResponse, JsonBytes};
 /// Bit in a Python frame's number: the frame is the response to the call of that number.
 const RESPONSE_BIT: u64 = 1 << 63;
 
+/// Bit in a Python frame's number: the cell may display HTML copies of values that have a text too.
+const HTML_BIT: u64 = 1 << 60;
+
 /// Bit in a Python frame's number: the frame names modules to import, and that number identifies its `done`.
 const PRELOAD_BIT: u64 = 1 << 61;
 
@@ -58,6 +61,11 @@ pub fn encode_response(language: Language, number: u64, response: HostResponse) 
     let length = start.len() + key.len() + json.len() + 1;
     let before = [encode_length(length).as_slice(), &start, key.as_bytes()].concat();
     vec![Box::new(before), body, Box::new(b"}".to_vec())]
+}
+
+/// Encodes the request to run a cell that may display HTML copies of values that have a text too. Only Python has copies.
+pub fn encode_rich_cell(language: Language, id: u64, code: &str) -> Vec<u8> {
+    encode_cell(language, if language == Language::Python { HTML_BIT | id } else { id }, code)
 }
 
 /// Encodes the request to run a cell.

@@ -88,6 +88,8 @@ fn cell_is_encoded_for_its_kernel() {
     assert_eq!(encode_cell(Language::Python, 7, "ü"), b"\0\0\0\x0a\0\0\0\0\0\0\0\x07\xc3\xbc");
     let encoded = encode_cell(Language::Node, 7, "1");
     assert_eq!(encoded, frame(r#"{"type":"execute","id":7,"code":"1"}"#));
+    assert_eq!(encode_rich_cell(Language::Node, 7, "1"), encoded);
+    assert_eq!(encode_rich_cell(Language::Python, 7, ""), b"\0\0\0\x08\x10\0\0\0\0\0\0\x07");
 }
 
 #[test]

@@ -4,35 +4,29 @@ use ringfence_backend::{Event, ExitStatus, Instance, SignalTarget};
 use rustix::process::Signal;
 use tokio::time::{Instant, sleep_until};
 
-use super::{CallDeadline, DeadlineStep, EarlyEnd, KILL_TIMEOUT, Outcome, SANDBOX_KILLED, StateAfterCall, exit_code};
+use super::{CallDeadline, DeadlineStep, EarlyEnd, KILL_TIMEOUT, Outcome, SANDBOX_KILLED, exit_code};
 use crate::api::Status;
 use crate::outputs::ProcessCapture;
 
-/// Runs a shell command to its end. Events of other processes are added to `other_events`.
-pub(crate) async fn run_command(
-    instance: &mut Instance,
-    command: &str,
-    mut deadline: CallDeadline,
-    other_events: &mut Vec<Event>,
-) -> (Outcome, StateAfterCall) {
+/// Runs a shell command to its end. Another task must wait for the events of the instance meanwhile.
+pub(crate) async fn run_command(instance: &Instance, command: &str, mut deadline: CallDeadline) -> Outcome {
+    let started = Instant::now();
     let argv = ["bash", "-c", command].map(Into::into).to_vec();
     let mut capture = ProcessCapture::default();
-    let not_started = |notice: String| (Outcome::not_run(Status::Error, notice), StateAfterCall::Alive);
-    let mut process = match instance.spawn(argv) {
-        Ok(process) => process,
-        Err(error) => return not_started(format!("the command could not be started: {error}")),
+    let (mut process, mut end) = match instance.spawn_command(argv) {
+        Ok(spawned) => spawned,
+        Err(error) => return Outcome::not_run(Status::Error, format!("the command could not be started: {error}")),
     };
     let mut killed_until: Option<Instant> = None;
     let status = loop {
         tokio::select! {
             biased;
-            event = instance.event() => match event {
-                Event::Ended { process: number, status } if number == process.number => break Some(status),
-                Event::StartFailed { process: number, errno } if number == process.number => {
-                    return not_started(explain_start_failure(errno));
+            event = end.wait() => match event {
+                Event::Ended { status, .. } => break Some(status),
+                Event::StartFailed { errno, .. } => {
+                    return Outcome::not_run(Status::Error, explain_start_failure(errno));
                 }
-                Event::Lost => break None,
-                other => other_events.push(other),
+                _ => break None,
             },
             step = deadline.next_step(), if killed_until.is_none() => match step {
                 // To all descendants at once: one that the shell waits for may have left its process group.
@@ -52,16 +46,17 @@ pub(crate) async fn run_command(
             () = capture.read(&mut process) => {}
         }
     };
+    let duration = started.elapsed();
     capture.drain(&mut process);
     let output = capture.finish();
     let Some(status) = status else {
         let outcome = Outcome::not_run(Status::Killed, SANDBOX_KILLED.into()).with_output(output);
-        return (outcome, StateAfterCall::SandboxLost);
+        return Outcome { duration, ..outcome };
     };
     instance.release(process).await;
     let exit_code = exit_code(status);
     let status = deadline.reason.map_or(Status::of_exit(Some(exit_code)), EarlyEnd::status);
-    (Outcome { exit_code: Some(exit_code), ..Outcome::new(status).with_output(output) }, StateAfterCall::Alive)
+    Outcome { exit_code: Some(exit_code), duration, ..Outcome::new(status).with_output(output) }
 }
 
 /// Returns the reason with the next step, for a caller that cannot inspect the sandbox.

@@ -1,6 +1,7 @@
 //! The result of a call inside the session, before it is a response to a principal.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use ringfence_backend::ExitStatus;
 use ringfence_egress::RefusedHosts;
@@ -23,7 +24,9 @@ pub(crate) struct Outcome {
     pub(crate) display: Vec<DisplayItem>,
     pub(crate) notices: Vec<String>,
     pub(crate) open_calls: Vec<Arc<CallNote>>,
-    /// The hosts that the session was refused since the last call.
+    /// The duration of the run, without waits for other calls and for the start of the session.
+    pub(crate) duration: Duration,
+    /// The hosts that the session was refused while the call ran, or before it since the last call.
     pub(crate) refused_hosts: RefusedHosts,
 }
 
@@ -40,6 +43,7 @@ impl Outcome {
             display: Vec::new(),
             notices: Vec::new(),
             open_calls: Vec::new(),
+            duration: Duration::ZERO,
             refused_hosts: RefusedHosts::default(),
         }
     }

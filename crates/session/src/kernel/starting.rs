@@ -28,7 +28,7 @@ impl Starting {
     }
 
     /// Starts the interpreter in an instance.
-    pub(crate) fn begin(instance: &mut Instance, language: Language) -> Result<Self, String> {
+    pub(crate) fn begin(instance: &Instance, language: Language) -> Result<Self, String> {
         Ok(Self::new(language, instance.start_interpreter(sources::start_command(language))?))
     }
 

@@ -2,13 +2,13 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::Instant;
 
 use ringfence_core::sync::Mutex;
 use serde::Serialize;
 
 use super::Work;
 use crate::api::Status;
+use crate::calls::Outcome;
 use crate::state::now_s;
 
 /// Maximum number of entries.
@@ -28,6 +28,7 @@ pub struct LogEntry {
     /// None if the call was refused, or its session ended first.
     pub status: Option<Status>,
     pub exit_code: Option<i32>,
+    /// The duration of the run, without waits.
     pub duration_ms: u64,
 }
 
@@ -53,7 +54,6 @@ impl CallLog {
 /// A running call. Dropping it adds the entry.
 pub(crate) struct CallRecord {
     log: Arc<CallLog>,
-    start: Instant,
     entry: Option<LogEntry>,
 }
 
@@ -62,20 +62,20 @@ impl CallRecord {
         let (kind, text) = work.describe();
         let what: String = text.trim_start().lines().next().unwrap_or_default().chars().take(MAX_CHARS).collect();
         let entry = LogEntry { time: now_s(), kind, what, status: None, exit_code: None, duration_ms: 0 };
-        Self { log: Arc::clone(log), start: Instant::now(), entry: Some(entry) }
+        Self { log: Arc::clone(log), entry: Some(entry) }
     }
 
-    pub(crate) fn end(mut self, status: Status, exit_code: Option<i32>) {
+    pub(crate) fn end(mut self, outcome: &Outcome) {
         if let Some(entry) = &mut self.entry {
-            (entry.status, entry.exit_code) = (Some(status), exit_code);
+            (entry.status, entry.exit_code) = (Some(outcome.status), outcome.exit_code);
+            entry.duration_ms = u64::try_from(outcome.duration.as_millis()).unwrap_or(u64::MAX);
         }
     }
 }
 
 impl Drop for CallRecord {
     fn drop(&mut self) {
-        if let Some(mut entry) = self.entry.take() {
-            entry.duration_ms = u64::try_from(self.start.elapsed().as_millis()).unwrap_or(u64::MAX);
+        if let Some(entry) = self.entry.take() {
             self.log.add(entry);
         }
     }
@@ -91,7 +91,7 @@ mod tests {
         for number in 0..100 {
             let record = CallRecord::begin(&log, &Work::Command(format!("  echo {number}\nsecond line")));
             if number % 2 == 0 {
-                record.end(Status::Ok, Some(0));
+                record.end(&Outcome::new(Status::Ok));
             }
         }
         let entries = log.entries();

@@ -7,7 +7,6 @@ use ringfence_core::sync::Mutex;
 use ringfence_core::{Failure, Flavor, Kind, Principal, SessionId, Template};
 use ringfence_egress::Rule;
 use ringfence_store::{SessionRecord, StoreError};
-use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use super::request_checks::{self, SessionRequest};
@@ -15,7 +14,7 @@ use super::template_packages::with_packages;
 use super::{Inner, Sessions, events};
 use crate::admission::Slot;
 use crate::instances::{InterpreterNeed, PreparedInstance};
-use crate::session::{InstanceHandle, SessionDescriptor, SessionHandle};
+use crate::session::{InstanceHandle, SessionDescriptor, SessionHandle, call_queues};
 use crate::state::{Change, EndReason, UseGuard, now_s};
 
 /// The source of the instance of a session.
@@ -83,7 +82,7 @@ impl Sessions {
         added_rules: Vec<Rule>,
     ) -> SessionHandle {
         prepared.network.attach(&self.0.audit, &descriptor.principal, &descriptor.id);
-        let (calls, receiver) = mpsc::channel(self.0.settings.max_queued_calls.max(1));
+        let (calls, queues) = call_queues(self.0.settings.max_queued_calls.max(1));
         let handle = SessionHandle {
             instance: InstanceHandle::new(self.0.backend.name(), &prepared, &descriptor.flavor),
             descriptor: Arc::new(descriptor),
@@ -101,7 +100,7 @@ impl Sessions {
         if self.0.tasks.is_closed() {
             handle.state.end(EndReason::ShutDown);
         }
-        let (inner, task) = (Arc::clone(&self.0), handle.task(prepared, receiver, None, &self.0.settings));
+        let (inner, task) = (Arc::clone(&self.0), handle.task(prepared, queues, None, &self.0.settings));
         self.0.tasks.spawn(inner.run_session(handle.clone(), task, slot));
         handle
     }

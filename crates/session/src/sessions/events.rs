@@ -68,12 +68,7 @@ pub(super) fn allowed(principal: &Principal, id: &SessionId, rules: &[Rule]) -> 
     AuditEvent::new(AuditKind::NetworkAllowed, "ok").by(principal, Some(id)).with("rules", rules)
 }
 
-pub(super) fn call_finished(
-    principal: &Principal,
-    id: &SessionId,
-    outcome: &Outcome,
-    duration: Duration,
-) -> AuditEvent {
+pub(super) fn call_finished(principal: &Principal, id: &SessionId, outcome: &Outcome) -> AuditEvent {
     let length = |output: &Output| output.head.len() as u64 + output.tail.len() as u64 + output.dropped_bytes;
     let status = match outcome.status {
         Status::Ok => "ok",
@@ -84,7 +79,7 @@ pub(super) fn call_finished(
     };
     AuditEvent::new(AuditKind::CallFinished, status)
         .by(principal, Some(id))
-        .with_duration(duration)
+        .with_duration(outcome.duration)
         .with("bytes_out", length(&outcome.stdout) + length(&outcome.stderr))
         .with("exit_code", json!(outcome.exit_code))
 }

@@ -41,7 +41,7 @@ impl Inner {
             if let Err(failure) = handle.apply_added_rules().await {
                 tracing::warn!("session {id}: {failure}");
             }
-            task = handle.task(prepared, lost.calls, Some(INSTANCE_REPLACED.into()), &self.settings);
+            task = handle.task(prepared, lost.queues, Some(INSTANCE_REPLACED.into()), &self.settings);
             end_watch = task.instance.end_watch();
         }
         if handle.state.is_left() {
