@@ -202,6 +202,16 @@ impl LauncherHandle {
         self.call_urgently(move |launcher| launcher.store_egress_listener(pid, &listener))
     }
 
+    /// Stores in the launcher, for the next server, the record of a sandbox's credentials.
+    pub(super) fn store_credentials(&self, pid: Pid, record: OwnedFd) -> Result<PendingStore, Error> {
+        self.call_urgently(move |launcher| launcher.store_credentials(pid, &record))
+    }
+
+    /// Returns the record of a sandbox's credentials that the launcher's previous client has stored.
+    pub(super) async fn credentials(&self, pid: Pid) -> Result<Option<OwnedFd>, Error> {
+        self.call(move |launcher| launcher.credentials(pid)).await
+    }
+
     /// Calls the launcher before all queued messages are handled.
     fn call_urgently(
         &self,
