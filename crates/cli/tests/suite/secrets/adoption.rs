@@ -122,7 +122,11 @@ fn check_adopted_session(test: &str, user: User) {
         api.take_requests();
         for url in ["https://service.test/open", "https://checked.test/open", "http://other.test/open"] {
             let (stdout, lines) = run(&server, &session, &format!("send('{url}', github)"));
-            assert_eq!((&*stdout, lines.len()), ("403 secret-elsewhere\n403 secret-elsewhere\n", 1), "{url}: {lines:?}");
+            assert_eq!(
+                (&*stdout, lines.len()),
+                ("403 secret-elsewhere\n403 secret-elsewhere\n", 1),
+                "{url}: {lines:?}"
+            );
         }
         assert_eq!(api.take_requests(), Vec::<Value>::new());
         assert_eq!(run(&server, &session, "send('https://unknown.test/')").0, "failed\nfailed\n");
@@ -183,7 +187,8 @@ fn rules_for_requests_apply_to_adopted_session_without_secrets() {
             continue;
         }
         let allow = r#"[{ host = "checked.test+private", methods = ["GET"], paths = ["/open/*"] }]"#;
-        let configuration = format!("[sessions]\nask = false\nallow = {allow}\n[templates.probe]\nlanguage = \"python\"");
+        let configuration =
+            format!("[sessions]\nask = false\nallow = {allow}\n[templates.probe]\nlanguage = \"python\"");
         let server = api.server_in(user, Arc::new(user.directory()), &configuration);
         let session = server.create_session("probe", SEND);
         let server = api.server_in(user, server.kill(), &configuration);
