@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn record_is_read_again_and_can_not_be_changed() {
+    fn record_is_read_again_and_cannot_be_changed() {
         let record = "x".repeat(100_000);
         let file = write(&record).unwrap();
         for _ in 0..2 {

@@ -78,7 +78,7 @@ fn assert_credentials_are_hidden(api: &Api, server: &Server, sessions: [&str; 2]
     let record: Value = serde_json::from_str(&record).expect("valid JSON");
     let key = record["key"].as_str().and_then(|key| key.lines().nth(2)).expect("a key of several lines");
     assert!(key.len() > 40, "a line of the key itself");
-    let secrets = [("token", api.token.as_str()), ("service-key", &api.key), ("authority-key", key)];
+    let secrets: [(&str, &str); 3] = [("token", &api.token), ("service-key", &api.key), ("authority-key", key)];
 
     let in_launcher = search_memory_of(launcher, &[&secrets[..], &[("name", "ringfence-credentials")]].concat());
     // The search finds what is there: the name is in the program, but the launcher does not use it.
