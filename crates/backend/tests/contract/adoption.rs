@@ -112,7 +112,7 @@ pub(super) async fn credentials_of_an_instance_are_returned_to_its_next_server(b
     let directory = tempfile::tempdir().expect("a directory");
     let address = Server::start(backend, directory.path(), &Owner::default()).kill();
     let second = Owner::default().backend(backend, directory.path());
-    let without = second.create(InstanceRequest::new(egress_spec([]))).await.expect("create an instance");
+    let without = second.create(InstanceRequest::new(egress_spec([PORT_OF_SPEC]))).await.expect("create an instance");
     let orphan = find_orphan(&second, &address).await.expect("the instance is found");
     // The record stays until the instance ends: a server may die during an adoption.
     for _ in 0..2 {

@@ -255,7 +255,7 @@ pub(crate) mod tests {
         let restored = SandboxCredentials::restore(&record, &[github]).unwrap();
         assert_eq!(restored.credentials.environment(), first.environment());
         assert_eq!(restored.credentials.ca_pem(), first.ca_pem());
-        assert_eq!(restored.lost_hosts, []);
+        assert!(restored.lost_hosts.is_empty());
         assert!(SandboxCredentials::restore("{}", &[]).is_err());
     }
 
@@ -270,7 +270,7 @@ pub(crate) mod tests {
         let [changed] = credentials.bindings.as_slice() else { panic!("{credentials:?}") };
         assert_eq!(changed.definition, current[0]);
         assert!(record.contains(&changed.placeholder));
-        assert_eq!(lost_hosts, ["*.a.com:8443+private".parse().unwrap()]);
+        assert_eq!(lost_hosts, ["*.a.com:8443+private".parse::<Rule>().unwrap()]);
     }
 
     #[test]
