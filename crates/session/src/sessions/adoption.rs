@@ -102,6 +102,7 @@ async fn adopt_instance(
     if let Some((_, template, flavor)) = &known {
         environment = instances::environment(template, flavor, settings);
         secrets = instances::restore_credentials(&orphan, template, settings).await;
+        environment.extend(secrets.credentials.iter().flat_map(|credentials| credentials.environment()));
     }
     let adopted = orphan.adopt(environment).await?;
     let (record, template, flavor) = known?;
