@@ -33,6 +33,10 @@ const EXIT_TIMEOUT: Duration = Duration::from_secs(2);
 /// Interval of the checks whether a launcher has exited.
 const EXIT_CHECK_INTERVAL: Duration = Duration::from_millis(20);
 
+/// The variables that a launcher inherits. It gets no others, because it outlives this process and its inits are clones of
+/// it: the value of a secret may be in a variable.
+const LAUNCHER_VARIABLES: [&str; 3] = ["HOME", "LD_LIBRARY_PATH", "PATH"];
+
 type LauncherCall = Box<dyn FnOnce(&Launcher) + Send>;
 
 /// A request for a sandbox, with the channel for its result.
@@ -304,6 +308,8 @@ fn spawn(program: &Path) -> std::io::Result<(OwnedFd, Child)> {
     // The launcher may outlive this process, so it must not have this process's standard streams open.
     let process = Command::new(program)
         .arg(LAUNCHER_ROLE)
+        .env_clear()
+        .envs(LAUNCHER_VARIABLES.into_iter().filter_map(|name| Some((name, std::env::var_os(name)?))))
         .stdin(Stdio::from(OwnedFd::from(theirs)))
         .stdout(Stdio::null())
         .stderr(Stdio::null())
