@@ -34,8 +34,8 @@ const EXIT_TIMEOUT: Duration = Duration::from_secs(2);
 const EXIT_CHECK_INTERVAL: Duration = Duration::from_millis(20);
 
 /// The variables that a launcher inherits. It gets no others, because it outlives this process and its inits are clones of
-/// it: the value of a secret may be in a variable.
-const LAUNCHER_VARIABLES: [&str; 3] = ["HOME", "LD_LIBRARY_PATH", "PATH"];
+/// it: the value of a secret may be in a variable. It does not use the state directory, by which an operator recognizes it.
+const LAUNCHER_VARIABLES: [&str; 4] = ["HOME", "LD_LIBRARY_PATH", "PATH", "RINGFENCE_STATE_DIR"];
 
 type LauncherCall = Box<dyn FnOnce(&Launcher) + Send>;
 
