@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 
 use ringfence_core::{EgressSockets, Spec};
+use zeroize::Zeroizing;
 
 use crate::config::BackendConfig;
 use crate::error::CreateError;
@@ -135,6 +136,11 @@ impl Orphan {
     /// See [`Instance::address`].
     pub fn address(&self) -> &str {
         &self.0.address
+    }
+
+    /// Returns the record of [`Instance::store_credentials`]. `None` if the last server has stored none.
+    pub async fn credentials(&self) -> Result<Option<Zeroizing<String>>, String> {
+        self.0.credentials().await
     }
 
     /// Makes this server the owner of the orphan. Processes that are started from now on have the variables of

@@ -30,7 +30,7 @@ use crate::kernel_socket::KernelSocket;
 use crate::limits::{Enforcement, Meter};
 use crate::monitor::{EndWatch, KillHandle, Monitor};
 use crate::native::NativeInstance;
-use crate::process::{InterpreterProcess, PipedProcess, Process};
+use crate::process::{InterpreterProcess, PendingStore, PipedProcess, Process};
 use crate::processes::Processes;
 
 /// An instance. Dropping it kills every process in it, unless it was left to the next server.
@@ -188,6 +188,12 @@ impl Instance {
     /// Returns a handle that waits for the end of the instance after it was dropped.
     pub fn end_watch(&self) -> EndWatch {
         EndWatch::new(self.monitor.clone())
+    }
+
+    /// Stores a record of the instance's credentials for the next server, in memory only. The guest has no access to it.
+    pub fn store_credentials(&self, record: &str) -> Result<PendingStore, String> {
+        let Platform::Native(native) = &self.platform;
+        native.store_credentials(record)
     }
 
     /// Returns a handle on its files.

@@ -1,6 +1,7 @@
 //! The native backend: sandboxes made of Linux namespaces, created by a launcher process that outlives the server.
 
 mod adoption;
+mod credential_record;
 mod current_launcher;
 mod egress_listeners;
 mod init_process;
@@ -151,6 +152,12 @@ impl NativeInstance {
         let owned = streams.into_iter().map(|fd| fd.try_clone_to_owned()).collect::<Result<_, _>>();
         let owned = owned.map_err(|error| error.to_string())?;
         self.launcher.store_streams(self.init.pid(), process.number, owned).map_err(|error| error.to_string())
+    }
+
+    /// Gives the record of the sandbox's credentials to the launcher, from which the next server gets it.
+    pub(crate) fn store_credentials(&self, record: &str) -> Result<PendingStore, String> {
+        let record = credential_record::write(record).map_err(|error| error.to_string())?;
+        self.launcher.store_credentials(self.init.pid(), record).map_err(|error| error.to_string())
     }
 
     /// Returns a handle that stores listeners for transparent connections.

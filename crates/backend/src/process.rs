@@ -33,14 +33,14 @@ pub struct InterpreterProcess {
     pub pending_store: Option<PendingStore>,
 }
 
-/// Timeout for storing streams for the next server. A request that times out is still carried out later.
+/// Timeout for storing something for the next server. A request that times out is still carried out later.
 const STORE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Streams on their way to the process that stores them for the next server.
+/// Streams, or a record, on their way to the process that stores them for the next server.
 pub struct PendingStore(pub(crate) oneshot::Receiver<Result<(), String>>);
 
 impl PendingStore {
-    /// Waits until the streams are stored.
+    /// Waits until they are stored.
     pub async fn confirm(self) -> Result<(), String> {
         match timeout(STORE_TIMEOUT, self.0).await {
             Ok(Ok(stored)) => stored,

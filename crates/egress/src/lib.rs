@@ -53,6 +53,7 @@ pub use rules::{
     Rule, RuleError,
 };
 pub use secrets::{
-    CredentialsError, GuestFiles, Location, SandboxCredentials, SecretDefinition, SecretValue, SecretValueError,
+    CredentialsError, GuestFiles, Location, RestoredCredentials, SandboxCredentials, SecretDefinition, SecretValue,
+    SecretValueError,
 };
 pub use tls::AuthorityError;

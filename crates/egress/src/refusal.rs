@@ -45,7 +45,7 @@ pub(crate) enum Refusal {
     NotTls,
     #[error("the TLS ClientHello is malformed, too large or incomplete")]
     BadHello,
-    #[error("requests to this host must be checked, but the sandbox has no certificate authority")]
+    #[error("requests to this host must be checked, but the sandbox has lost a secret or has no certificate authority")]
     NoAuthority,
     #[error("cannot open a TLS connection to the host: {0}")]
     UpstreamTls(String),

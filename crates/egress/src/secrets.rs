@@ -15,7 +15,7 @@ mod placeholder;
 mod replacement;
 mod stream;
 
-pub use credentials::{CredentialsError, SandboxCredentials};
+pub use credentials::{CredentialsError, RestoredCredentials, SandboxCredentials};
 pub use definition::{Location, SecretDefinition, SecretValue, SecretValueError};
 pub use guest_files::GuestFiles;
 

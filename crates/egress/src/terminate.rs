@@ -69,7 +69,7 @@ pub(crate) struct Terminator {
     log: DecisionLog,
     /// The decision about the connection.
     decision: Decision,
-    /// Whether the target had a secret whose placeholder was lost.
+    /// Whether the target had a secret that was lost, and has no other.
     has_lost_secret: bool,
     /// The recommendation in the texts of refusals.
     remedy: Remedy,
@@ -80,7 +80,8 @@ impl Context {
     pub(crate) fn terminator(&self, policy: &Policy, target: &HostPort, decision: &Decision) -> Terminator {
         let (rules, credentials) = (&policy.rules, self.credentials.as_ref());
         let remedy = self.remedy.lock().clone();
-        let has_lost_secret = self.lost_secret_hosts.iter().any(|rule| rule.matches(target));
+        let has_secret = credentials.is_some_and(|credentials| credentials.has_secret_for(target));
+        let has_lost_secret = !has_secret && self.lost_secret_hosts.iter().any(|rule| rule.matches(target));
         Terminator {
             has_lost_secret,
             remedy,
@@ -124,7 +125,7 @@ impl Terminator {
                     return Err(Refusal::SniMismatch);
                 }
                 let is_needed = self.has_checks(&self.target.host);
-                if is_needed && self.credentials.is_none() {
+                if is_needed && (self.credentials.is_none() || self.has_lost_secret) {
                     return Err(Refusal::NoAuthority);
                 }
                 Ok(is_needed)

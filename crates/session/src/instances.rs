@@ -19,7 +19,7 @@ use crate::network::{InstanceNetwork, InstanceSecrets};
 
 use credentials::NewCredentials;
 
-pub(crate) use credentials::lost_secret_hosts;
+pub(crate) use credentials::restore as restore_credentials;
 pub(crate) use packages::ENVIRONMENT;
 pub(crate) use pool::Pool;
 
@@ -71,6 +71,9 @@ pub(crate) async fn create(
         interpreter: (need == InterpreterNeed::Immediately).then(|| sources::start_command(template.language)),
     };
     let (created, names) = ProtectedNames::around(volumes, backend.create(request)).await?;
+    if let Some(credentials) = &credentials {
+        credentials.store(&created.instance).await;
+    }
     let starting = created.interpreter.map(|started| Starting::new(template.language, started));
     let of_secrets =
         InstanceSecrets { credentials: credentials.map(NewCredentials::into_inner), ..InstanceSecrets::default() };

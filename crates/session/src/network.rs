@@ -30,7 +30,7 @@ pub type QuestionSender = mpsc::Sender<ApprovalRequest>;
 #[derive(Default)]
 pub(crate) struct InstanceSecrets {
     pub(crate) credentials: Option<Arc<SandboxCredentials>>,
-    /// The hosts whose placeholders were lost with an earlier server.
+    /// The hosts whose secrets were lost with an earlier server, or removed since.
     pub(crate) lost_hosts: Vec<Rule>,
 }
 

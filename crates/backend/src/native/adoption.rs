@@ -12,8 +12,10 @@ use ringfence_sandbox::launcher::{AdoptOutcome, BackgroundStreams, Launched, Lau
 use rustix::process::Pid;
 use tokio::net::unix::pipe::Receiver;
 use tokio::task::JoinHandle;
+use zeroize::Zeroizing;
 
 use super::NativeInstance;
+use super::credential_record;
 use super::init_process::InitProcess;
 use super::launcher::LauncherHandle;
 use super::launcher_sockets::{LauncherSockets, address, is_abandoned};
@@ -58,6 +60,12 @@ pub(crate) struct AdoptedSandbox {
 }
 
 impl Orphan {
+    /// Returns the record of the sandbox's credentials, if the last server has stored one.
+    pub(crate) async fn credentials(&self) -> Result<Option<Zeroizing<String>>, String> {
+        let record = self.launcher.credentials(self.pid).await.map_err(|error| error.to_string())?;
+        record.map(|record| credential_record::read(&record)).transpose().map_err(|error| error.to_string())
+    }
+
     /// Takes the sandbox over. Returns `None` if the sandbox or its launcher has ended.
     pub(crate) async fn adopt(self) -> Option<AdoptedSandbox> {
         let adopted = self.launcher.take_over(self.pid).await.ok()?;

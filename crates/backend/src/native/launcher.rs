@@ -33,6 +33,10 @@ const EXIT_TIMEOUT: Duration = Duration::from_secs(2);
 /// Interval of the checks whether a launcher has exited.
 const EXIT_CHECK_INTERVAL: Duration = Duration::from_millis(20);
 
+/// The variables that a launcher inherits. It gets no others, because it outlives this process and its inits are clones of
+/// it: the value of a secret may be in a variable. It does not use the state directory, by which an operator recognizes it.
+const LAUNCHER_VARIABLES: [&str; 4] = ["HOME", "LD_LIBRARY_PATH", "PATH", "RINGFENCE_STATE_DIR"];
+
 type LauncherCall = Box<dyn FnOnce(&Launcher) + Send>;
 
 /// A request for a sandbox, with the channel for its result.
@@ -202,6 +206,16 @@ impl LauncherHandle {
         self.call_urgently(move |launcher| launcher.store_egress_listener(pid, &listener))
     }
 
+    /// Stores in the launcher, for the next server, the record of a sandbox's credentials.
+    pub(super) fn store_credentials(&self, pid: Pid, record: OwnedFd) -> Result<PendingStore, Error> {
+        self.call_urgently(move |launcher| launcher.store_credentials(pid, &record))
+    }
+
+    /// Returns the record of a sandbox's credentials that the launcher's previous client has stored.
+    pub(super) async fn credentials(&self, pid: Pid) -> Result<Option<OwnedFd>, Error> {
+        self.call(move |launcher| launcher.credentials(pid)).await
+    }
+
     /// Calls the launcher before all queued messages are handled.
     fn call_urgently(
         &self,
@@ -294,6 +308,8 @@ fn spawn(program: &Path) -> std::io::Result<(OwnedFd, Child)> {
     // The launcher may outlive this process, so it must not have this process's standard streams open.
     let process = Command::new(program)
         .arg(LAUNCHER_ROLE)
+        .env_clear()
+        .envs(LAUNCHER_VARIABLES.into_iter().filter_map(|name| Some((name, std::env::var_os(name)?))))
         .stdin(Stdio::from(OwnedFd::from(theirs)))
         .stdout(Stdio::null())
         .stderr(Stdio::null())

@@ -55,6 +55,8 @@ pub(super) fn serve_until_killed(constructor: Constructor, directory: &Path, sco
         let Created { instance, egress, .. } = created.expect("create an instance");
         let opened_later = instance.open_egress_port(LIVE_PORT).await.expect("open a port");
         shell(&instance, "echo survives > file").await;
+        let stored = instance.store_credentials(&credentials()).expect("store the credentials");
+        stored.confirm().await.expect("the credentials are stored");
         println!("{}", instance.address());
         std::future::pending::<()>().await;
         drop((egress, opened_later));
@@ -88,6 +90,11 @@ impl Server {
     }
 }
 
+/// A record that is longer than a frame of the launcher.
+fn credentials() -> String {
+    "x".repeat(600 << 10)
+}
+
 /// Finds the instance of a dead server. `None` if this backend may not adopt it.
 async fn find_orphan(backend: &Backend, address: &str) -> Option<Orphan> {
     let mut orphans = backend.find_orphans().await;
@@ -99,6 +106,22 @@ async fn find_orphan(backend: &Backend, address: &str) -> Option<Orphan> {
 async fn adopt(orphan: Orphan) -> Adopted {
     let environment = BTreeMap::from([("PATH".to_owned(), ringfence_core::PATH.to_owned())]);
     orphan.adopt(environment).await.expect("adopt the instance")
+}
+
+pub(super) async fn credentials_of_an_instance_are_returned_to_its_next_server(backend: Constructor) {
+    let directory = tempfile::tempdir().expect("a directory");
+    let address = Server::start(backend, directory.path(), &Owner::default()).kill();
+    let second = Owner::default().backend(backend, directory.path());
+    let without = second.create(InstanceRequest::new(egress_spec([PORT_OF_SPEC]))).await.expect("create an instance");
+    let orphan = find_orphan(&second, &address).await.expect("the instance is found");
+    // The record stays until the instance ends: a server may die during an adoption.
+    for _ in 0..2 {
+        let record = orphan.credentials().await.expect("read the record").expect("the record was stored");
+        assert!(*record == credentials());
+    }
+    assert!(without.instance.store_credentials(&"x".repeat(2 << 20)).is_err(), "the record is too long");
+    drop(adopt(orphan).await);
+    second.end().await;
 }
 
 /// Starts a server with an instance, kills it, and adopts the instance.

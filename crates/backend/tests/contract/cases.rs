@@ -16,8 +16,8 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use super::Constructor;
 use super::adoption::{
-    instance_is_adopted_after_its_server_died, orphan_is_adopted_by_one_server_only,
-    servers_of_other_owners_adopt_nothing,
+    credentials_of_an_instance_are_returned_to_its_next_server, instance_is_adopted_after_its_server_died,
+    orphan_is_adopted_by_one_server_only, servers_of_other_owners_adopt_nothing,
 };
 use super::egress::{
     egress_connections_have_the_dialled_address, egress_ports_are_opened_in_a_running_instance,
@@ -63,6 +63,7 @@ cases![
     ended_backend_creates_nothing,
     instances_do_not_see_each_other,
     instance_is_adopted_after_its_server_died,
+    credentials_of_an_instance_are_returned_to_its_next_server,
     orphan_is_adopted_by_one_server_only,
     servers_of_other_owners_adopt_nothing,
     repeated_instances_leave_nothing,

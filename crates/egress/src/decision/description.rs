@@ -85,7 +85,7 @@ fn explain(reason: &str) -> Option<Explanation> {
         "use-connect" => blocked("https:// requests need a CONNECT tunnel"),
         "not-for-proxy" => blocked("the request is not one for a forward proxy"),
         "no-authority" => blocked(
-            "requests to it must be checked, but the sandbox has no certificate authority; start a new session or restart the server",
+            "requests to it must be checked, but the sandbox has lost a secret or has no certificate authority; start a new session or restart the server",
         ),
         "wrong-method" => blocked("no rule allows this method for this path"),
         "wrong-path" => blocked("no rule allows this path"),

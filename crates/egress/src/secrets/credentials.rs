@@ -69,6 +69,14 @@ pub struct SandboxCredentials {
     pub(crate) values: Arc<Replacements>,
 }
 
+/// The credentials of a sandbox that another process has started.
+#[derive(Debug)]
+pub struct RestoredCredentials {
+    pub credentials: SandboxCredentials,
+    /// The hosts of secrets that were removed since the sandbox was started.
+    pub lost_hosts: Vec<Rule>,
+}
+
 impl fmt::Debug for SandboxCredentials {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let names: Vec<_> = self.bindings.iter().map(SecretBinding::name).collect();
@@ -82,14 +90,26 @@ impl SandboxCredentials {
         Self::new(SandboxAuthority::generate()?, definitions, &BTreeMap::new())
     }
 
-    /// Makes the credentials of a sandbox again that another process has started: the same authority and placeholders.
-    ///
-    /// A secret that `definitions` no longer has is not inserted any more. The guest knows no placeholder of a new one.
-    pub fn restore(record: &str, definitions: &[SecretDefinition]) -> Result<Self, CredentialsError> {
+    /// Makes the credentials of a sandbox again that another process has started: the same authority and placeholders,
+    /// with the values of `definitions`. A secret that the sandbox did not have is left out: the guest has no placeholder
+    /// of it.
+    pub fn restore(record: &str, definitions: &[SecretDefinition]) -> Result<RestoredCredentials, CredentialsError> {
         let record: Record = serde_json::from_str(record).map_err(|_| CredentialsError::Record)?;
         let certificate = STANDARD.decode(&record.certificate).map_err(|_| CredentialsError::Record)?;
         let authority = SandboxAuthority::restore(&record.common_name, &record.key, &certificate)?;
-        Self::new(authority, definitions, &record.placeholders)
+        let (mut placeholders, mut lost_hosts) = (BTreeMap::new(), Vec::new());
+        for (name, secret) in &record.secrets {
+            if definitions.iter().any(|definition| definition.name == *name) {
+                placeholders.insert(name.clone(), secret.placeholder.clone());
+                continue;
+            }
+            let hosts: Result<Vec<Rule>, _> = secret.hosts.iter().map(|host| host.parse()).collect();
+            lost_hosts.extend(hosts.map_err(|_| CredentialsError::Record)?);
+        }
+        let is_known = |definition: &&SecretDefinition| placeholders.contains_key(&definition.name);
+        let definitions: Vec<_> = definitions.iter().filter(is_known).cloned().collect();
+        let credentials = Self::new(authority, &definitions, &placeholders)?;
+        Ok(RestoredCredentials { credentials, lost_hosts })
     }
 
     fn new(
@@ -136,15 +156,18 @@ impl SandboxCredentials {
         pem_of(self.authority.certificate())
     }
 
-    /// Returns what [`Self::restore`] needs: the key of the authority and the placeholders, but no values. Only the user
-    /// who runs the sandbox may read it.
+    /// Returns what [`Self::restore`] needs: the key of the authority, and the placeholders and hosts of the secrets, but
+    /// no values. Only the user who runs the sandbox may read it.
     pub fn record(&self) -> Zeroizing<String> {
-        let placeholders = self.bindings.iter().map(|secret| (secret.name().to_owned(), secret.placeholder.clone()));
+        let secrets = self.bindings.iter().map(|secret| {
+            let hosts = secret.definition.hosts.iter().map(ToString::to_string).collect();
+            (secret.name().to_owned(), SecretRecord { placeholder: secret.placeholder.clone(), hosts })
+        });
         let record = Record {
             common_name: self.authority.common_name().to_owned(),
             key: self.authority.key_pem().to_string(),
             certificate: STANDARD.encode(self.authority.certificate()),
-            placeholders: placeholders.collect(),
+            secrets: secrets.collect(),
         };
         Zeroizing::new(serde_json::to_string(&record).expect("a record of texts"))
     }
@@ -167,7 +190,13 @@ struct Record {
     common_name: String,
     key: String,
     certificate: String,
-    placeholders: BTreeMap<String, String>,
+    secrets: BTreeMap<String, SecretRecord>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct SecretRecord {
+    placeholder: String,
+    hosts: Vec<String>,
 }
 
 impl Drop for Record {
@@ -224,9 +253,24 @@ pub(crate) mod tests {
         let record = first.record();
         assert!(!record.contains(value));
         let restored = SandboxCredentials::restore(&record, &[github]).unwrap();
-        assert_eq!(restored.environment(), first.environment());
-        assert_eq!(restored.ca_pem(), first.ca_pem());
+        assert_eq!(restored.credentials.environment(), first.environment());
+        assert_eq!(restored.credentials.ca_pem(), first.ca_pem());
+        assert!(restored.lost_hosts.is_empty());
         assert!(SandboxCredentials::restore("{}", &[]).is_err());
+    }
+
+    #[test]
+    fn restored_credentials_have_current_values_and_no_other_secrets() {
+        let secret = |name: &str, value: &str, host: &str| definition(name, value, &[host], &[Location::Header]);
+        let removed = secret("removed", "value-of-removed", "*.a.com:8443+private");
+        let record =
+            SandboxCredentials::generate(&[secret("changed", "value-0123456789", "b.com"), removed]).unwrap().record();
+        let current = [secret("changed", "another-value-of-it", "c.com"), secret("new", "value-of-new", "d.com")];
+        let RestoredCredentials { credentials, lost_hosts } = SandboxCredentials::restore(&record, &current).unwrap();
+        let [changed] = credentials.bindings.as_slice() else { panic!("{credentials:?}") };
+        assert_eq!(changed.definition, current[0]);
+        assert!(record.contains(&changed.placeholder));
+        assert_eq!(lost_hosts, ["*.a.com:8443+private".parse::<Rule>().unwrap()]);
     }
 
     #[test]

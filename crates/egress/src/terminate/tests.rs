@@ -154,15 +154,24 @@ fn github(locations: &[Location]) -> SecretDefinition {
 #[test]
 fn host_of_a_lost_secret_is_refused() {
     let (log, _decisions) = DecisionLog::bounded(8);
-    let lost_secret_hosts = vec!["a.com".parse().unwrap()];
-    let context = Context { lost_secret_hosts, ..Context::new(Policy::parse(["*.com", "a.com"]).unwrap(), log) };
-    let is_needed = |target: &str| {
+    let lost_secret_hosts = vec!["a.com".parse().unwrap(), "c.com".parse().unwrap()];
+    let policy = Policy::parse(["*.com", "a.com", "c.com"]).unwrap();
+    let mut context = Context { lost_secret_hosts, ..Context::new(policy, log) };
+    let is_needed = |context: &Context, target: &str| {
         let target = HostPort::parse(target, None).unwrap();
         let terminator = context.terminator(&context.policy.snapshot(), &target, &Decision::default());
-        terminator.is_needed(ClientProtocol::Tls { server_name: Some(&target.host.to_string()) })
+        let needed = terminator.is_needed(ClientProtocol::Tls { server_name: Some(&target.host.to_string()) });
+        needed.map_err(|refusal| refusal.code())
     };
-    assert_eq!(is_needed("a.com:443").unwrap_err().code(), "no-authority");
-    assert!(!is_needed("b.com:443").unwrap());
+    for host in ["a.com:443", "c.com:443"] {
+        assert_eq!(is_needed(&context, host), Err("no-authority"));
+    }
+    assert_eq!(is_needed(&context, "b.com:443"), Ok(false));
+    // The authority was not lost, and one of the hosts has another secret.
+    context.credentials = Some(Arc::new(SandboxCredentials::generate(&[github(&[])]).unwrap()));
+    assert_eq!(is_needed(&context, "a.com:443"), Ok(true));
+    assert_eq!(is_needed(&context, "b.com:443"), Ok(false));
+    assert_eq!(is_needed(&context, "c.com:443"), Err("no-authority"));
 }
 
 impl Setup {

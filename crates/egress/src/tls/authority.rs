@@ -1,5 +1,5 @@
-//! The certificate authority of one sandbox. Its key exists only in the memory of the host, and in the record that the
-//! host stores for a restart. Certificates for names are issued when they are needed.
+//! The certificate authority of one sandbox. Its key exists only in the memory of the host: in this process, and in the
+//! record from which the next one restores it. Certificates for names are issued when they are needed.
 
 use std::collections::HashMap;
 use std::sync::Arc;

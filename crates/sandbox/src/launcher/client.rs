@@ -151,6 +151,22 @@ impl Launcher {
         self.receive().map(drop)
     }
 
+    /// Stores the record of a sandbox's credentials in the launcher, for a next client. The record is a file in memory,
+    /// whose content the launcher never reads: inits are clones of it, with a copy of its memory.
+    pub fn store_credentials(&self, pid: Pid, record: &OwnedFd) -> Result<(), Error> {
+        let request = Request::StoreCredentials { pid: pid.as_raw_nonzero().get() };
+        self.send(&request, &[std::os::fd::AsFd::as_fd(record)])?;
+        self.receive().map(drop)
+    }
+
+    /// Returns the record of a sandbox's credentials, if a client has stored one.
+    pub fn credentials(&self, pid: Pid) -> Result<Option<OwnedFd>, Error> {
+        match self.call(&Request::Credentials { pid: pid.as_raw_nonzero().get() })? {
+            (Reply::Done, record) => Ok(record.into_iter().next()),
+            (reply, _) => Err(unexpected(reply)),
+        }
+    }
+
     /// Starts a zygote if there is none, and returns its status.
     pub fn warm_up(&self) -> Result<ZygoteStatus, Error> {
         match self.call(&Request::WarmUp)?.0 {

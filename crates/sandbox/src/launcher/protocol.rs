@@ -14,7 +14,7 @@ use ringfence_core::Spec;
 
 /// The version of the frames of launchers and of inits. Increase it with every change of a frame. A client does not
 /// adopt a launcher of another version, which then ends with its lease.
-pub(super) const PROTOCOL: u32 = 5;
+pub(super) const PROTOCOL: u32 = 6;
 
 /// The configuration of a launcher.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -55,6 +55,10 @@ pub(super) enum Request {
     StoreBackgroundStreams { pid: i32 },
     /// Retain a listener for transparent connections for a next client. Carries it.
     StoreEgressListener { pid: i32 },
+    /// Retain the record of a sandbox's credentials for a next client. Carries it, as a file in memory.
+    StoreCredentials { pid: i32 },
+    /// Return the record of a sandbox's credentials. The reply carries it, if there is one.
+    Credentials { pid: i32 },
     /// Transfer a sandbox to this client.
     #[serde(rename = "take")]
     TakeOver { pid: i32 },
@@ -141,12 +145,14 @@ mod tests {
         );
         assert_eq!(
             json(&Request::Adopt { lease: Duration::ZERO, protocol: PROTOCOL }),
-            r#"{"adopt":{"lease":{"secs":0,"nanos":0},"protocol":5}}"#
+            r#"{"adopt":{"lease":{"secs":0,"nanos":0},"protocol":6}}"#
         );
         assert_eq!(json(&Request::WarmUp), r#""warm_up""#);
         assert_eq!(json(&Request::StoreStreams { pid: 1, process: 2 }), r#"{"keep":{"pid":1,"process":2}}"#);
         assert_eq!(json(&Request::StoreBackgroundStreams { pid: 1 }), r#"{"keep_leftover":{"pid":1}}"#);
         assert_eq!(json(&Request::StoreEgressListener { pid: 1 }), r#"{"store_egress_listener":{"pid":1}}"#);
+        assert_eq!(json(&Request::StoreCredentials { pid: 1 }), r#"{"store_credentials":{"pid":1}}"#);
+        assert_eq!(json(&Request::Credentials { pid: 1 }), r#"{"credentials":{"pid":1}}"#);
         assert_eq!(json(&Request::TakeOver { pid: 1 }), r#"{"take":{"pid":1}}"#);
         assert_eq!(json(&Request::HasExceededMemory { pid: 1 }), r#"{"examine":{"pid":1}}"#);
         assert_eq!(json(&Request::Discard { pid: 1 }), r#"{"discard":{"pid":1}}"#);

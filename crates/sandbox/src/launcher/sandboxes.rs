@@ -38,6 +38,8 @@ struct RunningSandbox {
     egress: Vec<OwnedFd>,
     streams: Option<(u32, Vec<OwnedFd>)>,
     background_streams: VecDeque<BackgroundStreams>,
+    /// The record of its credentials. See [`super::Launcher::store_credentials`].
+    credentials: Option<OwnedFd>,
     previous_owners: u32,
 }
 
@@ -64,6 +66,7 @@ impl Sandboxes {
             egress,
             streams: None,
             background_streams: VecDeque::new(),
+            credentials: None,
             previous_owners: 0,
         };
         let handover = running.handover()?;
@@ -97,6 +100,17 @@ impl Sandboxes {
         if running.egress.len() < MAX_EGRESS_SOCKETS {
             running.egress.extend(listener.into_iter().take(1));
         }
+    }
+
+    /// Retains the record of a sandbox's credentials.
+    pub(super) fn store_credentials(&mut self, pid: i32, record: Vec<OwnedFd>) {
+        if let Some(running) = self.running.get_mut(&pid) {
+            running.credentials = record.into_iter().next();
+        }
+    }
+
+    pub(super) fn credentials(&self, pid: i32) -> Option<BorrowedFd<'_>> {
+        self.running.get(&pid)?.credentials.as_ref().map(AsFd::as_fd)
     }
 
     /// Closes the sockets for egress, of which only the owner then has duplicates: connections fail when it closes them.

@@ -226,6 +226,16 @@ impl Server {
                 }
                 send(client, &Reply::Done, &[])
             }
+            Request::StoreCredentials { pid } => {
+                if self.takeover_socket.is_some() {
+                    self.sandboxes.store_credentials(pid, passed);
+                }
+                send(client, &Reply::Done, &[])
+            }
+            Request::Credentials { pid } => {
+                let record: Vec<BorrowedFd<'_>> = self.sandboxes.credentials(pid).into_iter().collect();
+                send(client, &Reply::Done, &record)
+            }
             Request::TakeOver { pid } => match self.sandboxes.replace_owner(pid) {
                 Ok((handover, passed)) => {
                     let passed: Vec<BorrowedFd<'_>> = passed.iter().map(AsFd::as_fd).collect();

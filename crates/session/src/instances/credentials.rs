@@ -2,9 +2,12 @@
 
 use std::sync::Arc;
 
+use ringfence_backend::{Instance, Orphan};
 use ringfence_config::SessionSettings;
 use ringfence_core::{Failure, Kind, Network, Spec, Template};
-use ringfence_egress::{GuestFiles, Rule, SandboxCredentials};
+use ringfence_egress::{GuestFiles, RestoredCredentials, SandboxCredentials};
+
+use crate::network::InstanceSecrets;
 
 /// The credentials of an instance that does not exist yet.
 pub(super) struct NewCredentials {
@@ -39,14 +42,44 @@ impl NewCredentials {
         spec.environment.extend(self.credentials.environment());
     }
 
+    /// Stores the credentials for the next server, without the values of secrets. If that fails, the instance works, but
+    /// does not have them any more after the end of this server.
+    pub(super) async fn store(&self, instance: &Instance) {
+        let stored = match instance.store_credentials(&self.credentials.record()) {
+            Ok(pending) => pending.confirm().await,
+            Err(error) => Err(error),
+        };
+        if let Err(error) = stored {
+            tracing::warn!("secrets of a session will not survive the end of this server: {error}");
+        }
+    }
+
     /// Returns the credentials for the egress, once the instance has mounted the files.
     pub(super) fn into_inner(self) -> Arc<SandboxCredentials> {
         self.credentials
     }
 }
 
-/// Returns the hosts whose secrets an adopted instance had. Its placeholders ended with the server that made them.
-pub(crate) fn lost_secret_hosts(template: &Template, settings: &SessionSettings) -> Vec<Rule> {
+/// Restores the credentials of an instance of a dead server, with the current values of its secrets. Hosts whose requests
+/// cannot be checked any more are refused: without a record those of all secrets, and otherwise those of removed secrets.
+pub(crate) async fn restore(orphan: &Orphan, template: &Template, settings: &SessionSettings) -> InstanceSecrets {
     let secrets = settings.network.secrets(&template.name).unwrap_or_default();
-    secrets.into_iter().flat_map(|secret| secret.hosts).collect()
+    let all_hosts = secrets.iter().flat_map(|secret| secret.hosts.iter().cloned()).collect();
+    let restored = match orphan.credentials().await {
+        Ok(None) => return InstanceSecrets { credentials: None, lost_hosts: all_hosts },
+        Ok(Some(record)) => {
+            let restore = move || SandboxCredentials::restore(&record, &secrets).map_err(|error| error.to_string());
+            tokio::task::spawn_blocking(restore).await.unwrap_or_else(|error| Err(error.to_string()))
+        }
+        Err(error) => Err(error),
+    };
+    match restored {
+        Ok(RestoredCredentials { credentials, lost_hosts }) => {
+            InstanceSecrets { credentials: Some(Arc::new(credentials)), lost_hosts }
+        }
+        Err(error) => {
+            tracing::warn!("a session has lost its secrets: {error}");
+            InstanceSecrets { credentials: None, lost_hosts: all_hosts }
+        }
+    }
 }

@@ -4,6 +4,8 @@
 //! dead server, and is ended. Instances of another scope, or of a supervisor that lives, are left to servers of those, or
 //! to the end of their lease.
 
+use std::collections::BTreeMap;
+
 use ringfence_backend::Orphan;
 use ringfence_backend::protected_names::ProtectedNames;
 use ringfence_config::SessionSettings;
@@ -96,8 +98,13 @@ async fn adopt_instance(
             Err(failure) => tracing::warn!("session {}: {failure}", record.id),
         }
     }
-    let environment = known.as_ref().map(|(_, template, flavor)| instances::environment(template, flavor, settings));
-    let adopted = orphan.adopt(environment.unwrap_or_default()).await?;
+    let (mut environment, mut secrets) = (BTreeMap::new(), InstanceSecrets::default());
+    if let Some((_, template, flavor)) = &known {
+        environment = instances::environment(template, flavor, settings);
+        secrets = instances::restore_credentials(&orphan, template, settings).await;
+        environment.extend(secrets.credentials.iter().flat_map(|credentials| credentials.environment()));
+    }
+    let adopted = orphan.adopt(environment).await?;
     let (record, template, flavor) = known?;
     let adopt_kernel = |interpreter| Kernel::adopt(template.language, interpreter, adopted.previous_owners);
     let kernel = adopted.interpreter.map(adopt_kernel);
@@ -105,8 +112,6 @@ async fn adopt_instance(
     let sockets = adopted.egress.filter(|_| settings.network.network(&template.name) != Network::None);
     let mut rules = settings.network.rules(&template.name);
     rules.extend(added_rules.iter().cloned());
-    let lost_hosts = instances::lost_secret_hosts(&template, settings);
-    let secrets = InstanceSecrets { lost_hosts, ..InstanceSecrets::default() };
     let network = InstanceNetwork::start(sockets, rules, &settings.network, secrets)
         .inspect_err(|error| tracing::warn!("session {} has no network: {error}", record.id))
         .unwrap_or_default();

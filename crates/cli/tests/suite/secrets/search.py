@@ -1,7 +1,7 @@
 """Searches a running sandbox from outside: the memory of its processes, and its files, variables and arguments.
 
-Standard input is JSON: the PID namespace of the sandbox, such as `pid:[4026532001]`, and texts by their names. Standard
-output is JSON: the numbers of processes, files and bytes, and which text was found in which part.
+Standard input is JSON: the PID namespace of the sandbox, such as `pid:[4026532001]`, and texts by their names. With a
+process instead of a namespace, only the memory of that process is searched. Standard output is JSON: the numbers of processes, files and bytes, and which text was found in which part.
 """
 
 import json
@@ -92,9 +92,12 @@ def namespace_of(process):
 request = json.load(sys.stdin)
 search = Search(request["texts"])
 roots = set()
+if "process" in request:
+    search.processes = 1
+    search.add_memory(f"/proc/{request['process']}")
 for pid in filter(str.isdigit, os.listdir("/proc")):
     process = f"/proc/{pid}"
-    if namespace_of(process) != request["namespace"]:
+    if "namespace" not in request or namespace_of(process) != request["namespace"]:
         continue
     try:
         search.add_process(process)

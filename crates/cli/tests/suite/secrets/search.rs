@@ -28,8 +28,23 @@ impl Found {
 
 /// Searches the sandbox with this PID namespace for texts, in plain and encoded. Must run as root.
 pub(super) fn search(namespace: &str, texts: &[(&str, &str)]) -> Found {
-    let forms = texts.iter().flat_map(|(name, text)| forms(name, text)).map(|(name, text)| (name, json!(text)));
-    let input = json!({"namespace": namespace, "texts": forms.collect::<serde_json::Map<_, _>>()});
+    run(&json!({"namespace": namespace, "texts": all_forms(texts)}))
+}
+
+/// Searches the memory of one process for texts, and returns the names of those that are in it, in any form. Must run as
+/// root.
+pub(super) fn search_memory_of(pid: u32, texts: &[(&str, &str)]) -> Vec<String> {
+    let found = run(&json!({"process": pid, "texts": all_forms(texts)}));
+    assert!(found.processes == 1 && found.bytes > 1 << 20, "{found:?}");
+    let is_found = |(name, _): &&(&str, &str)| !found.parts(name).is_empty();
+    texts.iter().filter(is_found).map(|(name, _)| (*name).to_owned()).collect()
+}
+
+fn all_forms(texts: &[(&str, &str)]) -> serde_json::Map<String, Value> {
+    texts.iter().flat_map(|(name, text)| forms(name, text)).map(|(name, text)| (name, json!(text))).collect()
+}
+
+fn run(input: &Value) -> Found {
     let mut command = Command::new("python3");
     command.args(["-I", "-c", PROGRAM]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let outcome = process::run_with_input(&mut command, input.to_string().as_bytes());
