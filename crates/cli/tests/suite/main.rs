@@ -17,6 +17,7 @@ mod escape;
 mod faults;
 mod few_processes;
 mod files;
+mod frameworks;
 mod guest_settings;
 mod help;
 mod hosted_badly;
