@@ -35,7 +35,8 @@ pub(crate) fn file(session: &SessionId, file: FileContent, range: FileRange, max
         && let Some(mime) = picture::mime_type(&bytes)
     {
         let summary = format!("[{shown}: {size} bytes, {mime}]");
-        let content = vec![ContentBlock::text(summary), ContentBlock::image(STANDARD.encode(&bytes), mime)];
+        // The image is first, because some clients use only the first item.
+        let content = vec![ContentBlock::image(STANDARD.encode(&bytes), mime), ContentBlock::text(summary)];
         let fields = json!({"path": path, "size": size, "mime_type": mime, "resource": uri});
         return ToolResult::success(content, fields);
     }
