@@ -16,6 +16,9 @@ use tokio::sync::Mutex as AsyncMutex;
 /// Maximum number of connections without a live session that are remembered, to tell their clients about a loss.
 const MAX_REMEMBERED: usize = 1024;
 
+/// The beginning of the stored text of connections with a name.
+const NAME_PREFIX: &str = "name:";
+
 /// The default sessions of all connections. Cheap to clone; clones share them.
 #[derive(Clone, Default)]
 pub(crate) struct DefaultSessions {
@@ -163,21 +166,13 @@ impl DefaultSessions {
         }
     }
 
-    /// The default sessions of connections with a name.
+    /// The default sessions of connections with a name, including adopted ones that no call has used in this server.
     pub(crate) async fn of_named_connections(&self) -> Vec<SessionId> {
-        let is_named = |owner: &Owner| matches!(owner.connection, Connection::Named(_));
-        let named: Vec<OwnerSessions> = self
-            .owners
-            .lock()
-            .iter()
-            .filter(|(owner, _)| is_named(owner))
-            .map(|(_, entry)| Arc::clone(entry))
-            .collect();
-        let mut ids = Vec::new();
-        for entry in named {
-            ids.extend(entry.lock().await.sessions.values().map(|known| known.id.clone()));
-        }
-        ids
+        let Some(store) = &self.store else { return Vec::new() };
+        store.default_sessions_of_connections(NAME_PREFIX).await.unwrap_or_else(|error| {
+            tracing::warn!("the default sessions end with this server, because they cannot be read: {error}");
+            Vec::new()
+        })
     }
 
     fn entry(&self, owner: &Owner, sessions: &Sessions) -> OwnerSessions {
@@ -244,7 +239,7 @@ fn stored_connection(connection: &Connection) -> Option<String> {
     match connection {
         Connection::Stdio => None,
         Connection::McpSession(id) => Some(format!("mcp:{id}")),
-        Connection::Named(name) => Some(format!("name:{name}")),
+        Connection::Named(name) => Some(format!("{NAME_PREFIX}{name}")),
     }
 }
 

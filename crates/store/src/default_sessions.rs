@@ -62,6 +62,17 @@ impl Store {
         .await
     }
 
+    /// Returns the default sessions of all connections whose text starts with this.
+    pub async fn default_sessions_of_connections(&self, prefix: &'static str) -> Result<Vec<SessionId>, StoreError> {
+        self.query(move |connection| {
+            let statement = "SELECT session FROM default_sessions WHERE substr(connection, 1, length(?1)) = ?1";
+            let mut statement = connection.prepare_cached(statement)?;
+            let rows = statement.query_map([prefix], |row| Ok(SessionId::from_caller(row.get::<_, String>(0)?)))?;
+            Ok(rows.collect::<Result<_, _>>()?)
+        })
+        .await
+    }
+
     /// Makes the default sessions of an ended connection ordinary sessions.
     pub async fn remove_default_sessions(&self, principal: &str, connection: &str) -> Result<(), StoreError> {
         let (principal, connection) = (principal.to_owned(), connection.to_owned());
@@ -118,6 +129,8 @@ mod tests {
         for other in [owner("ci", "", "name:a"), owner("ci", "code", "name:b"), owner("x", "code", "name:a")] {
             assert!(found(&store, other).await.is_empty());
         }
+        assert_eq!(store.default_sessions_of_connections("name:").await.unwrap().len(), 3);
+        assert_eq!(store.default_sessions_of_connections("mcp:").await.unwrap(), []);
         store.remove_session(&id("old")).await.unwrap();
         assert_eq!(found(&store, owner("ci", "code", "name:a")).await, ours[1..], "ended sessions are forgotten");
         store.remove_default_sessions("ci", "name:a").await.unwrap();
