@@ -51,6 +51,16 @@ fn server_import() {
 }
 
 #[test]
+fn secret() {
+    insta::assert_snapshot!(help(&["secret", "--help"]));
+}
+
+#[test]
+fn secret_add() {
+    insta::assert_snapshot!(help(&["secret", "add", "--help"]));
+}
+
+#[test]
 fn cache_prune() {
     insta::assert_snapshot!(help(&["cache", "prune", "--help"]));
 }

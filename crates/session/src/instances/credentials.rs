@@ -19,7 +19,13 @@ impl NewCredentials {
         let network = &settings.network;
         let failed =
             |problem: String| Failure::new(Kind::SandboxCreation, format!("cannot use the secrets: {problem}"));
-        let secrets = network.secrets(&template.name).map_err(|error| failed(error.to_string()))?;
+        let secrets = network.secrets(&template.name).map_err(|error| {
+            if let Some(cause) = std::error::Error::source(&error) {
+                // The message for the client has no details.
+                tracing::error!("{cause}");
+            }
+            failed(error.to_string())
+        })?;
         let is_limited = network.rules(&template.name).iter().any(|rule| rule.requests().is_limited());
         if network.network(&template.name) == Network::None || secrets.is_empty() && !is_limited {
             return Ok(None);
@@ -47,6 +53,5 @@ impl NewCredentials {
 
 /// Returns the hosts whose secrets an adopted instance had. Its placeholders ended with the server that made them.
 pub(crate) fn lost_secret_hosts(template: &Template, settings: &SessionSettings) -> Vec<Rule> {
-    let secrets = settings.network.secrets(&template.name).unwrap_or_default();
-    secrets.into_iter().flat_map(|secret| secret.hosts).collect()
+    settings.network.secret_hosts(&template.name)
 }

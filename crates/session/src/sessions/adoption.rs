@@ -6,7 +6,7 @@
 
 use ringfence_backend::Orphan;
 use ringfence_backend::protected_names::ProtectedNames;
-use ringfence_config::SessionSettings;
+use ringfence_config::{SecretsRevision, SessionSettings};
 use ringfence_core::{Network, Principal};
 use ringfence_egress::Rule;
 use ringfence_store::{SessionRecord, Store, StoreError};
@@ -119,6 +119,7 @@ async fn adopt_instance(
             starting: None,
             names: ProtectedNames::begin(&settings.volumes).await,
             network,
+            secrets: SecretsRevision::default(),
         },
         added_rules,
     })
