@@ -8,6 +8,7 @@ pub(crate) mod code;
 pub(crate) mod config;
 pub(crate) mod doctor;
 pub(crate) mod run;
+pub(crate) mod secret;
 pub(crate) mod serve;
 pub(crate) mod server;
 pub(crate) mod session;

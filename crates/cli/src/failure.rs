@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::io::Write as _;
 use std::process::ExitCode;
 
-use ringfence_config::{ConfigError, ImageUnpackError, ScopeError};
+use ringfence_config::{ConfigError, ImageUnpackError, ScopeError, SecretStoreError};
 use ringfence_core::hidden_text::escape;
 use ringfence_sandbox::Error as SandboxError;
 use ringfence_store::StoreError;
@@ -68,6 +68,12 @@ impl std::fmt::Display for Failure {
 impl From<ConfigError> for Failure {
     fn from(error: ConfigError) -> Self {
         Self::of(&error, error.hints())
+    }
+}
+
+impl From<SecretStoreError> for Failure {
+    fn from(error: SecretStoreError) -> Self {
+        Self::of(&error, vec![error.hint()])
     }
 }
 

@@ -26,7 +26,8 @@ pub use unpack_images::ImageUnpackError;
 
 use crate::document::{LogFormat, LogLevel};
 use crate::error::ConfigError;
-use crate::secrets::{self, SecretSource, Secrets};
+use crate::secret_store::SecretStore;
+use crate::secrets::{self, ListedSecret, SecretSource, Secrets};
 use crate::sources::Environment;
 use crate::values::Values;
 
@@ -96,7 +97,18 @@ impl Configuration {
 
     /// Reads the values of all secrets of sandboxes. May run commands, and blocks until they end.
     pub fn secrets(&self) -> Result<Secrets, ConfigError> {
-        secrets::read(&self.secrets, &self.environment)
+        secrets::read(&self.secrets, &self.environment, self.secret_store().ok())
+    }
+
+    /// The secrets that were added with `ringfence secret`.
+    pub fn secret_store(&self) -> Result<SecretStore, ConfigError> {
+        self.state_directory().map(|state| secret_store(&state, &self.environment))
+    }
+
+    /// Lists all secrets without their values, sorted by name.
+    pub fn list_secrets(&self) -> Result<Vec<ListedSecret>, ConfigError> {
+        let stored = self.secret_store().map_or_else(|_| Ok(BTreeMap::new()), |store| store.read())?;
+        Ok(secrets::list(stored, &self.secrets))
     }
 
     fn has_secret(&self, name: &str) -> bool {
@@ -116,4 +128,8 @@ impl Configuration {
 
 pub(crate) fn volume_lock_directory(state_directory: &Path) -> PathBuf {
     state_directory.join("volumes")
+}
+
+pub(crate) fn secret_store(state_directory: &Path, environment: &Environment) -> SecretStore {
+    SecretStore::new(state_directory, environment.record_directory().as_deref())
 }

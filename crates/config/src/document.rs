@@ -31,7 +31,7 @@ pub use log::{LogFormat, LogLevel};
 pub(crate) use packages::PackagesConfig;
 pub(crate) use profiles::ProfileConfig;
 pub(crate) use sandboxes::{FlavorConfig, TemplateConfig};
-pub(crate) use secrets::SecretConfig;
+pub(crate) use secrets::{LocationConfig, SecretConfig};
 pub use server::parse_host;
 pub(crate) use server::{ServerConfig, TokenConfig};
 pub(crate) use servers::ServerEntryConfig;

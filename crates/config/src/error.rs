@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use crate::origin::Origin;
+use crate::secret_store::SecretStoreError;
 
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
@@ -18,6 +19,8 @@ pub enum ConfigError {
     Secret { name: String, problem: String },
     #[error("cannot read the value of secret `{name}`: {problem}")]
     SecretValue { name: String, problem: String },
+    #[error(transparent)]
+    SecretStore(#[from] SecretStoreError),
     /// A configuration file that appeared in the working directory while guests could write there.
     #[error("a guest may have written {}: {} was a read-write volume", path.display(), volume.display())]
     GuestWritten { path: PathBuf, volume: PathBuf },
@@ -33,6 +36,7 @@ impl ConfigError {
             Self::Conflict { hint, .. } => vec![hint.clone()],
             Self::Secret { .. } => vec!["provide a long random secret, or remove the token".into()],
             Self::SecretValue { name, .. } => vec![format!("provide the value, or remove [secrets.{name}]")],
+            Self::SecretStore(error) => vec![error.hint()],
             Self::GuestWritten { path, .. } => {
                 vec![format!(
                     "review the file; then pass it with `--config {0}` or RINGFENCE_CONFIG, or delete it",

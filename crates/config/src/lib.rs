@@ -14,9 +14,11 @@ pub mod fuzzing;
 mod guest_writable;
 mod network;
 mod origin;
+mod private_file;
 mod protected_paths;
 mod resolve;
 mod scope;
+mod secret_store;
 mod secrets;
 mod sources;
 mod values;
@@ -36,13 +38,28 @@ pub use scope::{
     Capability, Confinement, ModelIdentity, OutsideAllowedRoots, Run, SCOPE_DIGEST_VARIABLE, SCOPE_FILE_VARIABLE,
     Scope, ScopeError, ScopeFile,
 };
-pub use secrets::{Secrets, UnknownSecret};
+pub use secret_store::{
+    InvalidSecret, OnExisting, SecretSettings, SecretStore, SecretStoreError, SecretsRevision, StoredSecret,
+    default_variable,
+};
+pub use secrets::{ListedSecret, SecretOrigin, Secrets, SelectSecretsError};
 pub use sources::{CONFIG_FILE_VARIABLE, Environment, Flag, Sources, cache_directory, normalize_log_level};
+
+use resolve::MissingSecrets;
 
 /// Reads, merges, converts and checks all sources.
 pub fn load(sources: &Sources) -> Result<Configuration, ConfigError> {
+    load_with(sources, MissingSecrets::Refuse)
+}
+
+/// As [`load`], for commands that add and remove secrets: the configuration may name secrets that do not exist.
+pub fn load_with_missing_secrets(sources: &Sources) -> Result<Configuration, ConfigError> {
+    load_with(sources, MissingSecrets::Accept)
+}
+
+fn load_with(sources: &Sources, missing_secrets: MissingSecrets) -> Result<Configuration, ConfigError> {
     let (values, file) = sources.read()?;
-    resolve::resolve(values, file, sources.environment.clone())
+    resolve::resolve(values, file, sources.environment.clone(), missing_secrets)
 }
 
 /// Returns the JSON Schema of the configuration file.

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use ringfence_core::Network;
 use ringfence_egress::{Mirror, Policy, Rule, SecretDefinition};
 
-use crate::secrets::{Secrets, UnknownSecret};
+use crate::secret_store::SecretsRevision;
+use crate::secrets::{Secrets, SelectSecretsError};
 
 /// The destinations that sessions can reach, and the secrets for them. All other destinations are refused.
 #[derive(Debug, Clone, PartialEq)]
@@ -56,9 +57,23 @@ impl NetworkSettings {
     }
 
     /// Returns the secrets for sessions with a template.
-    pub fn secrets(&self, template: &str) -> Result<Vec<SecretDefinition>, UnknownSecret> {
+    pub fn secrets(&self, template: &str) -> Result<Vec<SecretDefinition>, SelectSecretsError> {
+        self.secrets.select(self.secret_names(template))
+    }
+
+    /// Returns the hosts of the secrets for sessions with a template.
+    pub fn secret_hosts(&self, template: &str) -> Vec<Rule> {
+        self.secrets.hosts(self.secret_names(template))
+    }
+
+    /// Identifies the stored secrets for sessions with a template. It changes with each change of the store.
+    pub fn secrets_revision(&self, template: &str) -> SecretsRevision {
+        self.secrets.revision(self.secret_names(template))
+    }
+
+    fn secret_names(&self, template: &str) -> impl Iterator<Item = &String> {
         let of_template = self.template_secret_names.get(template).into_iter().flatten();
-        self.secrets.select(self.secret_names.iter().chain(of_template))
+        self.secret_names.iter().chain(of_template)
     }
 
     /// Returns the kind of network for sandboxes with a template.

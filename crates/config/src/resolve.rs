@@ -23,7 +23,7 @@ use std::path::{Path, PathBuf};
 pub use volume::parse_volume;
 
 use crate::configuration::{
-    Configuration, HostingSettings, LogSettings, ServerSettings, Timeouts, volume_lock_directory,
+    Configuration, HostingSettings, LogSettings, ServerSettings, Timeouts, secret_store, volume_lock_directory,
 };
 use crate::document::{Count, HostingConfig, LogConfig, LogFormat, LogLevel, Seconds, ServerConfig};
 use crate::error::ConfigError;
@@ -33,16 +33,31 @@ use crate::values::Values;
 const DEFAULT_MAX_REQUESTS: usize = 512;
 const DEFAULT_MAX_CONNECTIONS: usize = 1024;
 
+/// What to do with names of secrets that do not exist.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum MissingSecrets {
+    Refuse,
+    Accept,
+}
+
 pub(crate) fn resolve(
     mut values: Values,
     file: Option<PathBuf>,
     environment: Environment,
+    missing_secrets: MissingSecrets,
 ) -> Result<Configuration, ConfigError> {
     let config = values.config().map_err(|problem| ConfigError::Conflict {
         problem,
         hint: "run `ringfence config show` to see the origin of each value".into(),
     })?;
+    let state_directory = config.sessions.state_dir.clone();
+    let state_directory = state_directory.map(|path| values.origin(&["sessions", "state_dir"]).resolve_path(&path));
+    let state_directory = state_directory.or_else(|| environment.state_directory());
     let mut sessions = sessions::resolve(&config, &values)?;
+    if missing_secrets == MissingSecrets::Refuse {
+        let store = state_directory.as_deref().map(|state| secret_store(state, &environment));
+        secrets::check_names(&config, &values, store.as_ref())?;
+    }
     let mut warnings = bridge_variables::apply(&mut values, &sessions.templates, &environment);
     warnings.extend(misspelt_variables(&environment));
     warnings.extend(foreign_key_warning(&environment));
@@ -62,9 +77,6 @@ pub(crate) fn resolve(
     let servers = servers::resolve(&config.servers, &values)?;
     let profiles = profiles::resolve(config.profiles);
     profiles::check_default(server.profile.as_deref(), &profiles, &values)?;
-    let state_directory = config.sessions.state_dir;
-    let state_directory = state_directory.map(|path| values.origin(&["sessions", "state_dir"]).resolve_path(&path));
-    let state_directory = state_directory.or_else(|| environment.state_directory());
     if config.sessions.strict_volumes.unwrap_or_default() {
         let state = state_directory.as_deref().ok_or(ConfigError::NoStateDirectory)?;
         sessions.strict_volumes = Some(volume_lock_directory(state));

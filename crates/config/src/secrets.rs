@@ -1,4 +1,7 @@
-//! The secrets of sandboxes. The configuration has only the locations of their values; values are never printed.
+//! The secrets of sandboxes: those of the configuration, which has only the locations of their values, and those of the
+//! store. Values are never printed.
+
+mod listing;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read as _;
@@ -7,12 +10,16 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ringfence_core::suggest::{closest, join};
-use ringfence_egress::{Location, RequestScope, Rule, SecretDefinition, SecretValue};
+use ringfence_core::suggest::closest;
+use ringfence_egress::{Rule, SecretDefinition, SecretValue};
 use zeroize::Zeroizing;
 
 use crate::error::ConfigError;
+use crate::origin::Origin;
+use crate::secret_store::{SecretStore, SecretStoreError, SecretUse, SecretsRevision, StoredSecret};
 use crate::sources::Environment;
+pub(crate) use listing::list;
+pub use listing::{ListedSecret, SecretOrigin};
 
 /// Timeout for a command that prints a value.
 const COMMAND_TIMEOUT: Duration = Duration::from_secs(10);
@@ -20,15 +27,13 @@ const POLL_INTERVAL: Duration = Duration::from_millis(10);
 /// A value is shorter, see [`SecretValue`]. A command that prints more than a pipe takes does not end.
 const MAX_READ_BYTES: u64 = 64 * 1024;
 
-/// A secret whose value was not read yet.
+/// A secret of the configuration whose value was not read yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct SecretSource {
     pub(crate) name: String,
-    pub(crate) variable: String,
     pub(crate) location: ValueLocation,
-    pub(crate) hosts: Vec<Rule>,
-    pub(crate) requests: RequestScope,
-    pub(crate) locations: BTreeSet<Location>,
+    pub(crate) usage: SecretUse,
+    pub(crate) origin: Origin,
 }
 
 /// The location of a value.
@@ -39,24 +44,32 @@ pub(crate) enum ValueLocation {
     Command(Vec<String>),
 }
 
-/// The secrets of the configuration, with their values. Cheap to clone.
+/// The secrets of the configuration with their values, and those of the store, which are read when they are selected.
+/// A stored secret takes precedence over one of the configuration with the same name. Cheap to clone.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Secrets(Arc<BTreeMap<String, SecretDefinition>>);
-
-/// The error for a secret that does not exist.
-#[derive(Debug, thiserror::Error)]
-#[error("unknown secret `{name}`; {}", if known.is_empty() { "the configuration has no secrets".to_owned() } else { format!("the secrets are {known}") })]
-pub struct UnknownSecret {
-    name: String,
-    known: String,
-    similar: Option<String>,
+pub struct Secrets {
+    configured: Arc<BTreeMap<String, SecretDefinition>>,
+    store: Option<SecretStore>,
 }
 
-impl UnknownSecret {
+/// Reason why secrets cannot be selected. The message has no details, because clients may see it; the hint has.
+#[derive(Debug, thiserror::Error)]
+pub enum SelectSecretsError {
+    #[error("the secret `{name}` does not exist")]
+    Unknown { name: String, known: Vec<String> },
+    #[error("the stored secrets cannot be read")]
+    Store(#[source] SecretStoreError),
+}
+
+impl SelectSecretsError {
     pub fn hint(&self) -> String {
-        match &self.similar {
-            Some(similar) => format!("did you mean `{similar}`?"),
-            None => format!("add a table [secrets.{}] to the configuration", self.name),
+        match self {
+            Self::Unknown { name, known } => {
+                let known = || known.iter().map(String::as_str);
+                let add = format!("add it with `ringfence secret add {name}`, or as a table [secrets.{name}]");
+                closest(name, known()).map_or(add, |similar| format!("did you mean `{similar}`?"))
+            }
+            Self::Store(_) => "`ringfence secret list` shows the reason".into(),
         }
     }
 }
@@ -66,17 +79,52 @@ impl Secrets {
     pub fn select<'a>(
         &self,
         names: impl IntoIterator<Item = &'a String>,
-    ) -> Result<Vec<SecretDefinition>, UnknownSecret> {
-        let known = || self.0.keys().map(String::as_str);
-        let find = |name: &String| {
-            self.0.get(name).cloned().ok_or_else(|| UnknownSecret {
-                name: name.clone(),
-                known: join(known()),
-                similar: closest(name, known()).map(str::to_owned),
-            })
-        };
+    ) -> Result<Vec<SecretDefinition>, SelectSecretsError> {
         let names: BTreeSet<&String> = names.into_iter().collect();
-        names.into_iter().map(find).collect()
+        if names.is_empty() {
+            return Ok(Vec::new());
+        }
+        let mut stored = self.stored()?;
+        let mut selected = Vec::new();
+        for name in names {
+            let found = stored.remove(name).or_else(|| self.configured.get(name).cloned());
+            selected.push(found.ok_or_else(|| SelectSecretsError::Unknown {
+                name: name.clone(),
+                known: stored.keys().chain(self.configured.keys()).cloned().collect(),
+            })?);
+        }
+        Ok(selected)
+    }
+
+    /// Returns the hosts of the secrets with these names. Secrets that no longer exist are left out.
+    pub(crate) fn hosts<'a>(&self, names: impl IntoIterator<Item = &'a String>) -> Vec<Rule> {
+        let stored = self.stored().unwrap_or_default();
+        let find = |name: &String| stored.get(name).or_else(|| self.configured.get(name));
+        names.into_iter().filter_map(find).flat_map(|secret| secret.hosts.clone()).collect()
+    }
+
+    /// Identifies the stored secrets at this moment. Without names, it never changes.
+    pub(crate) fn revision<'a>(&self, names: impl IntoIterator<Item = &'a String>) -> SecretsRevision {
+        let is_needed = names.into_iter().next().is_some();
+        self.store.as_ref().filter(|_| is_needed).map(SecretStore::revision).unwrap_or_default()
+    }
+
+    fn stored(&self) -> Result<BTreeMap<String, SecretDefinition>, SelectSecretsError> {
+        let Some(store) = &self.store else { return Ok(BTreeMap::new()) };
+        let stored = store.read().map_err(SelectSecretsError::Store)?;
+        let define = |(name, secret): (String, StoredSecret)| {
+            // The settings were checked when the file was read.
+            let usage = secret.settings.parse().ok()?;
+            Some((name.clone(), usage.define(name, secret.value)))
+        };
+        Ok(stored.into_iter().filter_map(define).collect())
+    }
+}
+
+impl SecretUse {
+    fn define(self, name: String, value: SecretValue) -> SecretDefinition {
+        let Self { variable, hosts, requests, locations } = self;
+        SecretDefinition { name, variable, value, hosts, requests, locations }
     }
 }
 
@@ -103,21 +151,22 @@ impl SecretSource {
             }
             ValueLocation::Command(command) => output_of(command).map_err(failed)?,
         };
-        Ok(SecretDefinition {
-            name: self.name.clone(),
-            variable: self.variable.clone(),
-            value: SecretValue::new(&text).map_err(|error| failed(error.to_string()))?,
-            hosts: self.hosts.clone(),
-            requests: self.requests.clone(),
-            locations: self.locations.clone(),
-        })
+        let value = SecretValue::new(&text).map_err(|error| failed(error.to_string()))?;
+        Ok(self.usage.clone().define(self.name.clone(), value))
     }
 }
 
-/// Reads the values of all secrets.
-pub(crate) fn read(sources: &[SecretSource], environment: &Environment) -> Result<Secrets, ConfigError> {
+/// Reads the values of all secrets of the configuration, except for those that stored secrets replace.
+pub(crate) fn read(
+    sources: &[SecretSource],
+    environment: &Environment,
+    store: Option<SecretStore>,
+) -> Result<Secrets, ConfigError> {
+    let stored = store.as_ref().map_or_else(|| Ok(BTreeMap::new()), SecretStore::read)?;
+    let used = sources.iter().filter(|source| !stored.contains_key(&source.name));
     let read = |source: &SecretSource| Ok((source.name.clone(), source.read(environment)?));
-    sources.iter().map(read).collect::<Result<_, _>>().map(|secrets| Secrets(Arc::new(secrets)))
+    let configured = used.map(read).collect::<Result<_, ConfigError>>()?;
+    Ok(Secrets { configured: Arc::new(configured), store })
 }
 
 /// Runs a command and returns what it prints. Its arguments and output may be secret, so that errors have neither.

@@ -107,6 +107,62 @@ fn tokens_are_read_from_files_and_variables() {
 }
 
 #[test]
+fn stored_secrets_behave_as_those_of_the_configuration() {
+    let directory = tempfile::tempdir().unwrap();
+    let state = directory.path().join("state");
+    let variables = [("RINGFENCE_STATE_DIR", state.to_str().unwrap()), ("NEW", "value-of-the-variable")];
+    let text = "[sessions]\nsecrets = [\"hub\", \"new\"]\n[templates.python]\nsecrets = [\"hub\"]\n\
+                [secrets.new]\nenv = \"NEW\"\nhosts = [\"new.test\"]\n";
+    let error = load_text(text, &variables, Vec::new()).unwrap_err();
+    assert!(error.contains("sessions.secrets has the unknown secret `hub`"), "{error}");
+    let path = directory.path().join("ringfence.toml");
+    std::fs::write(&path, text).unwrap();
+    let sources = Sources { file: Some(path), environment: Environment::new(variables), flags: Vec::new() };
+    let store = load_with_missing_secrets(&sources).unwrap().secret_store().unwrap();
+    let add = |name: &str, value: &str| {
+        let settings = SecretSettings {
+            variable: "HUB".into(),
+            hosts: vec!["hub.test".into()],
+            methods: Vec::new(),
+            paths: Vec::new(),
+            locations: [ringfence_egress::Location::Header].into(),
+        };
+        let value = ringfence_egress::SecretValue::new(value).unwrap();
+        store.add(name, StoredSecret { value, settings }, OnExisting::Replace).unwrap();
+    };
+    add("hub", "value-in-the-store");
+    let configuration = load(&sources).unwrap();
+    let names = ["hub".to_owned(), "new".to_owned()];
+    let secrets = configuration.secrets().unwrap();
+    let values = |secrets: &Secrets| {
+        let selected = secrets.select(&names).map_err(|error| error.to_string())?;
+        Ok::<_, String>(selected.iter().map(|secret| secret.value.expose().to_owned()).collect::<Vec<_>>())
+    };
+    assert_eq!(values(&secrets).unwrap(), ["value-in-the-store", "value-of-the-variable"]);
+    for printed in
+        [configuration.show(), format!("{configuration:?} {secrets:?}"), configuration.show_json().to_string()]
+    {
+        assert!(!printed.contains("value-in") && !printed.contains("value-of"), "{printed}");
+    }
+    // Changes apply at once, and stored secrets take precedence.
+    let revision = secrets.revision(&names);
+    add("new", "replaced-value");
+    assert_ne!(secrets.revision(&names), revision);
+    assert_eq!(secrets.revision(&[]), secrets.revision(&[]));
+    assert_eq!(values(&secrets).unwrap(), ["value-in-the-store", "replaced-value"]);
+    store.remove("new").unwrap();
+    store.remove("hub").unwrap();
+    assert_eq!(values(&secrets).unwrap_err(), "the secret `hub` does not exist");
+    assert!(load(&sources).is_err());
+    // A file that others can read is not used, also if the secret is defined elsewhere.
+    add("hub", "value-in-the-store");
+    let permissions = std::os::unix::fs::PermissionsExt::from_mode(0o644);
+    std::fs::set_permissions(state.join("secrets.json"), permissions).unwrap();
+    assert_eq!(values(&secrets).unwrap_err(), "the stored secrets cannot be read");
+    assert!(load(&sources).unwrap_err().to_string().contains("can be read or written by others (mode 0644)"));
+}
+
+#[test]
 fn servers_become_entries() {
     let text = "[hosting]\nfiles = [\"more.json\"]\n\
                 [servers.git]\ncommand = \"uvx\"\nargs = [\"mcp-server-git\"]\ncwd = \"repo\"\nenv = { TOKEN = \"hush\", HOST = \"${HOST}\" }\n\

@@ -15,6 +15,7 @@ pub mod fuzzing;
 mod locations;
 mod placeholders;
 mod self_reference;
+mod tokens;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -25,6 +26,7 @@ pub use clients::{CLIENTS, Client};
 pub use formats::SkipReason;
 pub(crate) use formats::server_values;
 pub use locations::{Os, UserDirectories};
+pub use tokens::{Service, Token, TokenKind, find_tokens, replace_token};
 
 use crate::syntax::{self, Syntax};
 use crate::text_file::{self, Links};

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use ringfence_backend::protected_names::{self, ProtectedNames};
 use ringfence_backend::{Backend, Instance, InstanceRequest, interpreter};
-use ringfence_config::SessionSettings;
+use ringfence_config::{SecretsRevision, SessionSettings};
 use ringfence_core::{
     Failure, Flavor, Kind, Language, Network, Root, Spec, Template, mirror_environment, proxy_environment,
 };
@@ -32,6 +32,8 @@ pub(crate) struct PreparedInstance {
     /// The protected names in its read-write volumes.
     pub(crate) names: ProtectedNames,
     pub(crate) network: InstanceNetwork,
+    /// The stored secrets when its credentials were made.
+    pub(crate) secrets: SecretsRevision,
 }
 
 impl PreparedInstance {
@@ -59,6 +61,8 @@ pub(crate) async fn create(
     need: InterpreterNeed,
 ) -> Result<PreparedInstance, Failure> {
     let mut spec = instance_spec(template, flavor, settings);
+    // Read first: if the secrets change in between, the instance counts as outdated.
+    let secrets = settings.network.secrets_revision(&template.name);
     let credentials = NewCredentials::generate(template, settings).await?;
     if let Some(credentials) = &credentials {
         credentials.add_to(&mut spec);
@@ -81,7 +85,7 @@ pub(crate) async fn create(
     let network = InstanceNetwork::start(created.egress, rules, &settings.network, of_secrets).map_err(|error| {
         Failure::new(Kind::SandboxCreation, format!("cannot serve the network of a sandbox: {error}"))
     })?;
-    Ok(PreparedInstance { instance: created.instance, kernel: None, starting, names, network })
+    Ok(PreparedInstance { instance: created.instance, kernel: None, starting, names, network, secrets })
 }
 
 /// The warm interpreter is the host's, with modules of the host. A separate root file system has its own interpreter, and

@@ -56,6 +56,16 @@ fn code_import_tools() {
 }
 
 #[test]
+fn secret() {
+    insta::assert_snapshot!(help(&["secret", "--help"]));
+}
+
+#[test]
+fn secret_add() {
+    insta::assert_snapshot!(help(&["secret", "add", "--help"]));
+}
+
+#[test]
 fn cache_prune() {
     insta::assert_snapshot!(help(&["cache", "prune", "--help"]));
 }

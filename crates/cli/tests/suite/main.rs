@@ -41,6 +41,7 @@ mod readiness;
 mod rest;
 mod run;
 mod scope;
+mod secret_commands;
 mod secrets;
 mod serve;
 mod server_entries;

@@ -7,3 +7,4 @@ mod elsewhere;
 mod hosted;
 mod memory;
 mod search;
+mod stored;

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use ringfence_egress::Location;
 use schemars::JsonSchema;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 /// A secret, of which sandboxes get only a placeholder. Its value is in exactly one of `env`, `file` and `command`.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
@@ -29,7 +29,7 @@ pub(crate) struct SecretConfig {
     pub(crate) locations: Option<Vec<LocationConfig>>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum LocationConfig {
     Header,
@@ -43,6 +43,16 @@ impl From<LocationConfig> for Location {
             LocationConfig::Header => Self::Header,
             LocationConfig::Query => Self::Query,
             LocationConfig::Basic => Self::Basic,
+        }
+    }
+}
+
+impl From<Location> for LocationConfig {
+    fn from(location: Location) -> Self {
+        match location {
+            Location::Header => Self::Header,
+            Location::Query => Self::Query,
+            Location::Basic => Self::Basic,
         }
     }
 }

@@ -24,7 +24,7 @@ const MAX_BYTES: u64 = 1 << 20;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Line {
-    /// A volume, with the configuration files in it that guests could not write.
+    /// A volume, with the configuration files and directories in it that guests could not write.
     Volume { path: PathBuf, present: Vec<PathBuf> },
     /// A configuration file that the user has named.
     Approved { path: PathBuf },
@@ -57,7 +57,7 @@ impl VolumeRecord {
         if new.is_empty() { Ok(()) } else { self.append(known, &new) }
     }
 
-    /// Returns the volume through which a guest could have created or changed this configuration file, if there is one.
+    /// Returns the volume through which a guest could have created or changed this file of ringfence, if there is one.
     pub(crate) fn written_by_guest(&self, file: &Path) -> Option<PathBuf> {
         let steps = visited(file);
         let end = steps.last()?;
@@ -69,7 +69,9 @@ impl VolumeRecord {
         lines.into_iter().find_map(|line| match line {
             Line::Volume { path, present } => {
                 let is_inside = steps.iter().any(|step| step.starts_with(&path));
-                (is_inside && !present.contains(end)).then_some(path)
+                // Guests see a protected directory empty, so they can write nothing in it.
+                let is_protected = present.iter().any(|protected| end.starts_with(protected));
+                (is_inside && !is_protected).then_some(path)
             }
             Line::Approved { .. } => None,
         })
@@ -139,6 +141,16 @@ mod tests {
         assert_eq!(fs::read_to_string(base.join("state").join(FILE_NAME)).unwrap().lines().count(), 4);
         // A file that was absent at one start is not trusted when it appears again.
         assert_eq!(record.written_by_guest(&present), Some(base.join("shown")));
+    }
+
+    #[test]
+    fn file_in_protected_directory_was_not_written_by_guest() {
+        let directory = tempfile::tempdir().unwrap();
+        let base = directory.path().canonicalize().unwrap();
+        let record = VolumeRecord::in_directory(&base.join("state"));
+        record.add(std::slice::from_ref(&base), &[base.join("state")], None).unwrap();
+        assert_eq!(record.written_by_guest(&base.join("state/file")), None);
+        assert_eq!(record.written_by_guest(&base.join("state-2/file")), Some(base));
     }
 
     #[test]

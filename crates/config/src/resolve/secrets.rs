@@ -1,13 +1,13 @@
 //! Converts `[secrets.NAME]`. Values are not read here.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use ringfence_core::suggest::{closest, join};
-use ringfence_egress::{Location, RequestScope};
+use ringfence_egress::Location;
 
-use super::allow;
 use crate::document::{Config, SecretConfig};
 use crate::error::ConfigError;
+use crate::secret_store::{InvalidSecret, SecretSettings, SecretStore, default_variable};
 use crate::secrets::{SecretSource, ValueLocation};
 use crate::values::Values;
 
@@ -36,63 +36,67 @@ fn secret(name: &str, config: &SecretConfig, values: &Values) -> Result<SecretSo
         (None, None, None) => return Err(invalid("has no `env`, `file` or `command`", LOCATION_HINT)),
         _ => return Err(invalid("has more than one of `env`, `file` and `command`", LOCATION_HINT)),
     };
-    let default_variable = || config.env.clone().unwrap_or_else(|| name.to_uppercase().replace('-', "_"));
-    let variable = config.variable.clone().unwrap_or_else(default_variable);
-    let is_letter = |c: char| c.is_ascii_alphabetic() || c == '_';
-    if !variable.starts_with(is_letter) || !variable.chars().all(|c| is_letter(c) || c.is_ascii_digit()) {
-        return Err(invalid(
+    let variable = config.env.clone().unwrap_or_else(|| default_variable(name));
+    let settings = SecretSettings {
+        variable: config.variable.clone().unwrap_or(variable),
+        hosts: config.hosts.clone(),
+        methods: config.methods.clone(),
+        paths: config.paths.clone(),
+        locations: match &config.locations {
+            None => [Location::Header].into(),
+            Some(locations) => locations.iter().map(|location| (*location).into()).collect(),
+        },
+    };
+    let usage = settings.parse().map_err(|error| match &error {
+        InvalidSecret::Variable(variable) => invalid(
             &format!("needs a variable, and `{variable}` is no name of one"),
             "set variable = \"NAME\", of letters, digits and `_`",
-        ));
-    }
-    let hosts = allow::parse(&config.hosts, &["secrets", name, "hosts"], values)?;
-    if hosts.is_empty() || hosts.iter().any(|rule| rule.requests().is_limited()) {
-        return Err(invalid(
+        ),
+        InvalidSecret::Host { problem, hint } => ConfigError::Invalid {
+            origin: values.origin(&["secrets", name, "hosts"]),
+            problem: format!("secrets.{name}.hosts: {problem}"),
+            hint: Some((*hint).into()),
+        },
+        InvalidSecret::Hosts => invalid(
             "needs `hosts`, which have no methods and paths",
             "set hosts = [\"api.example.com\"]; the secret itself may have methods and paths",
-        ));
-    }
-    let locations: BTreeSet<Location> = match &config.locations {
-        None => [Location::Header].into(),
-        Some(locations) => locations.iter().map(|location| (*location).into()).collect(),
-    };
-    if locations.is_empty() {
-        return Err(invalid("has an empty `in`", "set in = [\"header\"], or leave it out"));
-    }
-    Ok(SecretSource {
-        name: name.to_owned(),
-        variable,
-        location,
-        hosts,
-        requests: request_scope(name, config, values)?,
-        locations,
-    })
+        ),
+        InvalidSecret::Locations => invalid("has an empty `in`", "set in = [\"header\"], or leave it out"),
+        InvalidSecret::Requests(problem) => ConfigError::Invalid {
+            origin: origin.clone(),
+            problem: format!("secrets.{name}: {problem}"),
+            hint: Some(error.hint().into()),
+        },
+    })?;
+    Ok(SecretSource { name: name.to_owned(), location, usage, origin })
 }
 
-/// The methods and paths are parsed as those of a rule.
-fn request_scope(name: &str, config: &SecretConfig, values: &Values) -> Result<RequestScope, ConfigError> {
-    let invalid = |error: &dyn std::error::Error| ConfigError::Invalid {
-        origin: values.origin(&["secrets", name]),
-        problem: format!("secrets.{name}: {error}"),
-        hint: Some("write methods such as GET, and paths such as /user or /repos/*".into()),
+/// Refuses names of secrets that neither the configuration nor the store has.
+pub(super) fn check_names(config: &Config, values: &Values, store: Option<&SecretStore>) -> Result<(), ConfigError> {
+    let of_sessions = config.sessions.secrets.iter().flatten().map(|name| (vec!["sessions", "secrets"], name));
+    let of_templates = config.templates.iter().flat_map(|(template, settings)| {
+        settings.secrets.iter().map(move |name| (vec!["templates", template.as_str(), "secrets"], name))
+    });
+    let unknown = of_sessions.chain(of_templates).filter(|(_, name)| !config.secrets.contains_key(*name));
+    let unknown: Vec<_> = unknown.collect();
+    // The store is read only if it is needed, so that a damaged file affects no other configuration.
+    let (Some(_), Some(store)) = (unknown.first(), store) else {
+        return unknown.first().map_or(Ok(()), |(key, name)| Err(unknown_name(name, key, config, values, &[])));
     };
-    let methods = config.methods.iter().map(|text| text.parse()).collect::<Result<_, _>>();
-    let paths = config.paths.iter().map(|text| text.parse()).collect::<Result<_, _>>();
-    Ok(RequestScope {
-        methods: methods.map_err(|error| invalid(&error))?,
-        paths: paths.map_err(|error| invalid(&error))?,
-    })
+    let stored: Vec<String> = store.read()?.into_keys().collect();
+    let unknown = unknown.iter().find(|(_, name)| !stored.contains(name));
+    unknown.map_or(Ok(()), |(key, name)| Err(unknown_name(name, key, config, values, &stored)))
 }
 
-/// Refuses names of secrets that do not exist.
-pub(super) fn check_names(names: &[String], key: &[&str], config: &Config, values: &Values) -> Result<(), ConfigError> {
-    let Some(unknown) = names.iter().find(|name| !config.secrets.contains_key(*name)) else { return Ok(()) };
-    let known = || config.secrets.keys().map(String::as_str);
-    let hint = match closest(unknown, known()) {
+fn unknown_name(unknown: &str, key: &[&str], config: &Config, values: &Values, stored: &[String]) -> ConfigError {
+    let mut known: Vec<&str> = config.secrets.keys().chain(stored).map(String::as_str).collect();
+    known.sort_unstable();
+    known.dedup();
+    let hint = match closest(unknown, known.iter().copied()) {
         Some(similar) => format!("did you mean `{similar}`?"),
-        None if config.secrets.is_empty() => format!("add a table [secrets.{unknown}]"),
-        None => format!("the secrets are {}", join(known())),
+        None if known.is_empty() => format!("add it with `ringfence secret add {unknown}`, or as [secrets.{unknown}]"),
+        None => format!("the secrets are {}", join(known)),
     };
     let problem = format!("{} has the unknown secret `{unknown}`", key.join("."));
-    Err(ConfigError::Invalid { origin: values.origin(key), problem, hint: Some(hint) })
+    ConfigError::Invalid { origin: values.origin(key), problem, hint: Some(hint) }
 }

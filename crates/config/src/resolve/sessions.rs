@@ -4,7 +4,6 @@ use ringfence_core::Volume;
 
 use super::allow;
 use super::sandboxes::{flavors, templates};
-use super::secrets;
 use super::volume::parse_volume;
 use crate::configuration::SessionSettings;
 use crate::document::{ByteSize, Config, Count, Seconds};
@@ -63,13 +62,10 @@ fn result_text_bytes(size: Option<ByteSize>, values: &Values) -> Result<Option<u
 fn network(config: &Config, values: &Values) -> Result<NetworkSettings, ConfigError> {
     let default = NetworkSettings::default();
     let entries = config.sessions.allow.as_deref().unwrap_or_default();
-    let known = |names: &[String], key: &[&str]| secrets::check_names(names, key, config, values);
-    let of_all = config.sessions.secrets.clone().unwrap_or_default();
-    known(&of_all, &["sessions", "secrets"])?;
     let mut network = NetworkSettings {
         allow: allow::parse_entries(entries, &["sessions", "allow"], values)?,
         ask: config.sessions.ask.unwrap_or(default.ask),
-        secret_names: of_all,
+        secret_names: config.sessions.secrets.clone().unwrap_or_default(),
         ..default
     };
     allow::check_ports(&network.allow, &["sessions", "allow"], values)?;
@@ -78,7 +74,6 @@ fn network(config: &Config, values: &Values) -> Result<NetworkSettings, ConfigEr
         let rules = allow::parse_entries(&template.allow, &key, values)?;
         network.templates.insert(name.clone(), rules);
         allow::check_ports(&network.rules(name), &key, values)?;
-        known(&template.secrets, &["templates", name, "secrets"])?;
         network.template_secret_names.insert(name.clone(), template.secrets.clone());
     }
     network.templates.retain(|_, rules| !rules.is_empty());

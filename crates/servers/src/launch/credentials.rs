@@ -22,8 +22,13 @@ impl NewCredentials {
         rules: &[Rule],
     ) -> Result<Self, StartFailure> {
         let refuse = |problem: String| StartFailure::permanent(Phase::SessionCreate, problem);
-        let secrets = context.settings.secrets.select(&settings.secrets);
-        let secrets = secrets.map_err(|error| refuse(error.to_string()).hint(error.hint()))?;
+        let secrets = context.settings.secrets.select(&settings.secrets).map_err(|error| {
+            if let Some(cause) = std::error::Error::source(&error) {
+                // Clients may see the message of the failure, so it has no details.
+                tracing::error!("{cause}");
+            }
+            refuse(error.to_string()).hint(error.hint())
+        })?;
         if secrets.is_empty() && !rules.iter().any(|rule| rule.requests().is_limited()) {
             return Ok(Self::default());
         }

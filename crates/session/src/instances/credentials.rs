@@ -22,7 +22,13 @@ impl NewCredentials {
         let network = &settings.network;
         let failed =
             |problem: String| Failure::new(Kind::SandboxCreation, format!("cannot use the secrets: {problem}"));
-        let secrets = network.secrets(&template.name).map_err(|error| failed(error.to_string()))?;
+        let secrets = network.secrets(&template.name).map_err(|error| {
+            if let Some(cause) = std::error::Error::source(&error) {
+                // The message for the client has no details.
+                tracing::error!("{cause}");
+            }
+            failed(error.to_string())
+        })?;
         let is_limited = network.rules(&template.name).iter().any(|rule| rule.requests().is_limited());
         if network.network(&template.name) == Network::None || secrets.is_empty() && !is_limited {
             return Ok(None);
@@ -64,7 +70,7 @@ impl NewCredentials {
 /// cannot be checked any more are refused: without a record those of all secrets, and otherwise those of removed secrets.
 pub(crate) async fn restore(orphan: &Orphan, template: &Template, settings: &SessionSettings) -> InstanceSecrets {
     let secrets = settings.network.secrets(&template.name).unwrap_or_default();
-    let all_hosts = secrets.iter().flat_map(|secret| secret.hosts.iter().cloned()).collect();
+    let all_hosts = settings.network.secret_hosts(&template.name);
     let restored = match orphan.credentials().await {
         Ok(None) => return InstanceSecrets { credentials: None, lost_hosts: all_hosts },
         Ok(Some(record)) => {

@@ -105,14 +105,16 @@ impl Pool {
         if *flavor.name != *self.0.settings.default_flavor {
             return None;
         }
+        let secrets = self.0.settings.network.secrets_revision(&template.name);
         let (claimed, is_scarce) = {
             let mut shelves = self.shelves();
             let extra_of_others =
                 |(name, shelf): (&Arc<str>, &Shelf)| if *name == template.name { 0 } else { shelf.demand.extra };
             let extra_of_others: usize = shelves.iter().map(extra_of_others).sum();
             let Shelf { ready, was_full, demand, .. } = shelves.entry(template.name.clone()).or_default();
-            // Instances that have ended while they waited are dropped here.
-            let claimed = std::iter::from_fn(|| ready.pop_front()).find(PreparedInstance::is_alive);
+            // Instances that have ended while they waited, or whose secrets have changed, are dropped here.
+            let is_usable = |prepared: &PreparedInstance| prepared.secrets == secrets && prepared.is_alive();
+            let claimed = std::iter::from_fn(|| ready.pop_front()).find(is_usable);
             let max_extra = self.max_extra().saturating_sub(extra_of_others);
             let is_scarce = claimed.is_none() && *was_full && demand.miss(Instant::now(), max_extra);
             (claimed, is_scarce)

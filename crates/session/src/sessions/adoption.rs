@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use ringfence_backend::Orphan;
 use ringfence_backend::protected_names::ProtectedNames;
-use ringfence_config::SessionSettings;
+use ringfence_config::{SecretsRevision, SessionSettings};
 use ringfence_core::{Network, Principal};
 use ringfence_egress::Rule;
 use ringfence_store::{SessionRecord, Store, StoreError};
@@ -124,6 +124,7 @@ async fn adopt_instance(
             starting: None,
             names: ProtectedNames::begin(&settings.volumes).await,
             network,
+            secrets: SecretsRevision::default(),
         },
         added_rules,
     })

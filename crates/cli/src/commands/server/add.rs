@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use std::str::FromStr;
 
 use clap::{Args, ValueEnum};
+use ringfence_core::suggest::closest;
 use ringfence_entries::{EntryError, entry_from_json, required_variables, resolve_relative_paths};
 use ringfence_servers::{check_installation, read_write_volumes};
 use ringfence_store::{OnConflict, StoreError};
@@ -24,7 +25,7 @@ use crate::output::{notice, print};
 #[command(after_help = "\
 Examples:
   ringfence server add time -- uvx mcp-server-time
-  ringfence server add github --env GITHUB_TOKEN --box allow=api.github.com -- npx -y @modelcontextprotocol/server-github
+  ringfence server add github --secret github -- npx -y @modelcontextprotocol/server-github
   ringfence server add docs --url https://docs.example/mcp --header 'Authorization=Bearer ${DOCS_TOKEN}'")]
 pub(crate) struct Arguments {
     /// The name of the server; clients see its tools as NAME__TOOL
@@ -35,12 +36,15 @@ pub(crate) struct Arguments {
     /// An environment variable of the command; without a value, it is taken from the environment of ringfence
     #[arg(long, value_name = "NAME[=VALUE]", conflicts_with = "url")]
     env: Vec<Pair>,
+    /// A secret that the command uses without seeing its value; its hosts are added to the setting `allow`
+    #[arg(long = "secret", value_name = "NAME", conflicts_with_all = ["url", "no_sandbox"])]
+    secrets: Vec<String>,
     /// The working directory of the command
     #[arg(long, value_name = "DIRECTORY", conflicts_with = "url")]
     cwd: Option<String>,
     /// A setting of the sandbox: allow=HOST[:PORT][+private],… (hosts that the server may reach), network=on|off (network
     /// during the installation of dependencies), host_path=PATH, host_path_mode=ro|rw, env.NAME=VALUE, memory_mb, cpus, pids_limit,
-    /// startup_timeout_sec, read_only_rootfs, shared, image
+    /// startup_timeout_sec, read_only_rootfs, shared, image, secrets=NAME,…
     #[arg(long = "box", value_name = "KEY=VALUE", conflicts_with = "url")]
     box_options: Vec<BoxOption>,
     /// Run the command on the host without a sandbox
@@ -107,7 +111,11 @@ impl FromStr for Header {
 }
 
 pub(super) fn run(arguments: &Arguments, config: Option<&PathBuf>) -> Result<ExitCode, Failure> {
+    let registry = Registry::open(config)?;
     let mut value = arguments.entry();
+    if !arguments.secrets.is_empty() {
+        add_secrets(&mut value, &arguments.secrets, &registry)?;
+    }
     let directory = std::env::current_dir()
         .map_err(|error| Failure::new("cannot determine the current directory").caused_by(&error))?;
     resolve_relative_paths(&mut value, &directory);
@@ -118,7 +126,6 @@ pub(super) fn run(arguments: &Arguments, config: Option<&PathBuf>) -> Result<Exi
     for variable in required_variables(&entry).iter().filter(|name| std::env::var_os(name).is_none()) {
         notice(&format!("{variable} is not set; set it in the environment in which ringfence is started"));
     }
-    let registry = Registry::open(config)?;
     let writable = registry.guest_writable();
     // Nothing is registered as executed, so no volume is refused. The read-write volumes of this entry count too.
     let _ = writable.add(&read_write_volumes(&entry));
@@ -131,6 +138,35 @@ pub(super) fn run(arguments: &Arguments, config: Option<&PathBuf>) -> Result<Exi
         other => other.into(),
     })?;
     print(&format!("added {} ({})\n", added.name, added.transport.mode()))
+}
+
+/// Adds secrets to the sandbox of an entry, and their hosts to those that it may reach.
+fn add_secrets(entry: &mut Value, names: &[String], registry: &Registry) -> Result<(), Failure> {
+    let listed = registry.configuration.list_secrets()?;
+    let known = || listed.iter().map(|secret| secret.name.as_str());
+    let mut add = |key: &str, item: &str| {
+        let list = &mut entry["box"][key];
+        if list.is_null() {
+            *list = json!([]);
+        }
+        if let Value::Array(list) = list
+            && !list.iter().any(|other| other == item)
+        {
+            list.push(item.into());
+        }
+    };
+    for name in names {
+        let Some(secret) = listed.iter().find(|secret| secret.name == *name) else {
+            let failure = Failure::new(format!("secret not found: {name}"));
+            return Err(match closest(name, known()) {
+                Some(similar) => failure.hint(format!("did you mean `{similar}`?")),
+                None => failure.hint(format!("add it with `ringfence secret add {name} --host HOST`")),
+            });
+        };
+        add("secrets", name);
+        secret.settings.hosts.iter().for_each(|host| add("allow", host));
+    }
+    Ok(())
 }
 
 fn invalid_entry(error: &EntryError) -> Failure {

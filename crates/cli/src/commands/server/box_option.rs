@@ -36,10 +36,10 @@ impl BoxOption {
             return;
         }
         match self.key.as_str() {
-            "allow" => {
-                let rules = self.value.split(',').map(str::trim).filter(|rule| !rule.is_empty());
-                if let Value::Array(list) = settings.entry("allow").or_insert_with(|| json!([])) {
-                    list.extend(rules.map(Value::from));
+            "allow" | "secrets" => {
+                let items = self.value.split(',').map(str::trim).filter(|item| !item.is_empty());
+                if let Value::Array(list) = settings.entry(&self.key).or_insert_with(|| json!([])) {
+                    list.extend(items.map(Value::from));
                 }
             }
             "image" | "host_path" | "host_path_mode" | "network" => {
@@ -71,12 +71,13 @@ mod tests {
             "host_path=123",
             "network=off",
             "env.A=b=c",
+            "secrets=github,maps",
         ] {
             text.parse::<BoxOption>().unwrap().insert_into(&mut settings);
         }
         let expected = json!({
             "allow": ["a.example", "b.example:8443", "c.example"], "memory_mb": 512, "cpus": 0.5, "shared": true,
-            "host_path": "123", "network": "off", "env": {"A": "b=c"},
+            "host_path": "123", "network": "off", "env": {"A": "b=c"}, "secrets": ["github", "maps"],
         });
         assert_eq!(Value::Object(settings), expected);
         assert!("memory_mb".parse::<BoxOption>().is_err());

@@ -1,20 +1,22 @@
 //! `ringfence server import`.
 #![allow(clippy::doc_markdown)] // the doc comments of arguments are the text of `--help`
 
-use std::collections::BTreeSet;
+mod secrets;
+
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Args;
 use ringfence_entries::entry_to_redacted_json;
 use ringfence_servers::import::{CLIENTS, Client, FoundServer, Scope, SkipReason, UserDirectories, find_client, scan};
-use ringfence_store::OnConflict;
+use ringfence_store::{OnConflict, StoredServer};
 use serde_json::{Value, json};
 
 use super::registry::Registry;
 use crate::failure::Failure;
 use crate::output::{hint, print, print_json, status, visible};
 use crate::table::{header, table};
+use secrets::{MovedToken, Run, TokenMover};
 
 /// Import servers from the configuration of MCP clients on this host.
 ///
@@ -33,6 +35,12 @@ pub(crate) struct Arguments {
     /// Replace existing servers with the same names
     #[arg(long)]
     replace: bool,
+    /// Move tokens of well-known services from the variables of servers into secrets
+    ///
+    /// The servers get placeholders, and may reach the hosts of their secrets. Tokens of other services stay in the
+    /// entries. `ringfence secret list` lists the secrets.
+    #[arg(long)]
+    secrets: bool,
     /// Print JSON instead of text
     #[arg(long)]
     json: bool,
@@ -50,6 +58,7 @@ struct Outcome {
     path: PathBuf,
     skipped: Option<SkipReason>,
     notes: Vec<String>,
+    tokens: Vec<MovedToken>,
     entry: Option<Value>,
     enable: bool,
 }
@@ -60,11 +69,11 @@ pub(super) fn run(arguments: &Arguments, config: Option<&PathBuf>) -> Result<Exi
     })?;
     let registry = Registry::open(config)?;
     let import = scan(&directories, Scope::UserAndProject, arguments.from, &registry.guest_writable());
-    let existing: BTreeSet<String> =
-        registry.wait(registry.store.servers())?.into_iter().map(|server| server.name).collect();
+    let existing = registry.wait(registry.store.servers())?;
+    let mut mover = if arguments.secrets { Some(TokenMover::open(&registry, arguments.run())?) } else { None };
     let mut outcomes = Vec::new();
     for found in import.found {
-        outcomes.push(import_one(found, arguments, &registry, &existing)?);
+        outcomes.push(import_one(found, arguments, &registry, &existing, mover.as_mut())?);
     }
     outcomes.extend(import.skipped.into_iter().map(|skipped| Outcome {
         name: skipped.name,
@@ -72,6 +81,7 @@ pub(super) fn run(arguments: &Arguments, config: Option<&PathBuf>) -> Result<Exi
         path: skipped.path,
         skipped: Some(skipped.reason),
         notes: Vec::new(),
+        tokens: Vec::new(),
         entry: None,
         enable: true,
     }));
@@ -93,26 +103,42 @@ fn import_one(
     found: FoundServer,
     arguments: &Arguments,
     registry: &Registry,
-    existing: &BTreeSet<String>,
+    existing: &[StoredServer],
+    mover: Option<&mut TokenMover>,
 ) -> Result<Outcome, Failure> {
-    let FoundServer { entry, client, path, notes } = found;
-    let mut outcome = Outcome {
+    let FoundServer { mut entry, client, path, mut notes } = found;
+    let (mut skipped, mut tokens) = (None, Vec::new());
+    if existing.iter().any(|server| server.name == entry.name) && !arguments.replace {
+        let message = "a server with this name already exists".to_owned();
+        skipped = Some(SkipReason { message, hint: Some("replace it with --replace".into()) });
+    } else if let Some(mover) = mover {
+        // Before the entry is stored: a running server starts it at once.
+        let moved = mover.move_tokens(&mut entry, existing)?;
+        notes.extend(moved.moved.iter().map(|token| token.note(arguments.run())));
+        notes.extend(moved.notes);
+        tokens = moved.moved;
+    }
+    let outcome = Outcome {
         name: Some(entry.name.clone()),
         client: client.title,
         path: path.clone(),
-        skipped: None,
+        skipped,
         notes,
+        tokens,
         entry: Some(entry_to_redacted_json(&entry)),
         enable: entry.enable,
     };
-    if existing.contains(&entry.name) && !arguments.replace {
-        let message = "a server with this name already exists".to_owned();
-        outcome.skipped = Some(SkipReason { message, hint: Some("replace it with --replace".into()) });
-    } else if !arguments.dry_run {
+    if outcome.skipped.is_none() && !arguments.dry_run {
         let origin = format!("{}, {}", client.title, path.display());
         registry.wait(registry.store.add_server(entry, Some(origin), OnConflict::Replace))?;
     }
     Ok(outcome)
+}
+
+impl Arguments {
+    fn run(&self) -> Run {
+        if self.dry_run { Run::Dry } else { Run::Real }
+    }
 }
 
 fn to_json(outcomes: &[Outcome], files: &[(&str, &Path, usize)]) -> Value {
@@ -121,6 +147,8 @@ fn to_json(outcomes: &[Outcome], files: &[(&str, &Path, usize)]) -> Value {
         let mut value = origin(outcome);
         value["entry"] = outcome.entry.clone().unwrap_or_default();
         value["notes"] = outcome.notes.clone().into();
+        let secrets = outcome.tokens.iter().map(MovedToken::to_json);
+        value["secrets"] = secrets.collect::<Vec<_>>().into();
         value
     });
     let skipped = outcomes.iter().filter_map(|outcome| {

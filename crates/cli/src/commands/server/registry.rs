@@ -14,7 +14,7 @@ use crate::output::print;
 
 pub(crate) struct Registry {
     pub(crate) store: Store,
-    configuration: Configuration,
+    pub(crate) configuration: Configuration,
     sources: Sources,
     runtime: Runtime,
     pub(crate) damage_reports: Vec<DamageReport>,
@@ -31,6 +31,16 @@ impl Registry {
     pub(crate) fn open(config: Option<&PathBuf>) -> Result<Self, Failure> {
         let sources = crate::configuration::sources(config.cloned(), Vec::new());
         let configuration = ringfence_config::load(&sources)?;
+        Self::with(sources, configuration)
+    }
+
+    /// As [`Self::open`], with a configuration that may name secrets that do not exist.
+    pub(crate) fn with_missing_secrets(sources: Sources) -> Result<Self, Failure> {
+        let configuration = ringfence_config::load_with_missing_secrets(&sources)?;
+        Self::with(sources, configuration)
+    }
+
+    fn with(sources: Sources, configuration: Configuration) -> Result<Self, Failure> {
         let (store, damage_reports) = database::open(&configuration.state_directory()?)?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(|error| Failure::new("cannot read the state database").caused_by(&error))?;

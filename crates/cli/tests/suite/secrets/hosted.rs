@@ -28,7 +28,7 @@ fn configuration(entry: &Value) -> String {
 }
 
 /// Searches the sandbox of the server with this text in its command line.
-fn assert_value_is_not_in_the_sandbox(api: &Api, server: &str) {
+pub(super) fn assert_value_is_not_in_the_sandbox(api: &Api, server: &str) {
     let namespace = namespace_of(server).expect("the server runs in a sandbox");
     let placeholder = placeholder_of(server);
     let found = search(&namespace, &[("token", &api.token), ("placeholder", &placeholder)]);
