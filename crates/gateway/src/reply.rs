@@ -199,7 +199,7 @@ pub(crate) fn run_result(answer: &CallResult, access: SessionAccess, max_text: u
     put(&mut fields, "result", result_field.flatten().into());
     let (error, traceback) = error.map(|part| (part.text, part.field)).unzip();
     if let Some(error) = &answer.error {
-        put(&mut fields, "error", error_fields(error, traceback.flatten(), MAX_NOTICE_BYTES));
+        put(&mut fields, "error", error_fields(error, traceback.flatten().as_deref(), MAX_NOTICE_BYTES));
     }
 
     let mut text = String::new();
@@ -229,7 +229,7 @@ pub(crate) fn run_fields(answer: &CallResult) -> Value {
     put(&mut fields, "stderr", stderr.text().into());
     put(&mut fields, "result", result.map(|excerpt| excerpt.text()).into());
     if let Some(error) = &answer.error {
-        put(&mut fields, "error", error_fields(error, traceback.map(|excerpt| excerpt.text()), usize::MAX));
+        put(&mut fields, "error", error_fields(error, traceback.map(|excerpt| excerpt.text()).as_deref(), usize::MAX));
     }
     for (name, output) in [("stdout_resource", &answer.stdout), ("stderr_resource", &answer.stderr)] {
         if let Some(whole) = &output.full {
@@ -263,7 +263,7 @@ fn put(fields: &mut Map<String, Value>, name: &str, value: Value) {
     fields.insert(name.to_owned(), value);
 }
 
-fn error_fields(error: &CellError, traceback: Option<String>, max_message: usize) -> Value {
+fn error_fields(error: &CellError, traceback: Option<&str>, max_message: usize) -> Value {
     json!({
         "name": shorten(&error.name, MAX_NOTICE_BYTES),
         "message": shorten(&error.message, max_message),

@@ -278,7 +278,7 @@ fn run_output_schema() -> Map<String, Value> {
     )
 }
 
-/// A schema with only those keywords that every converter of client libraries accepts: the strict mode of OpenAI adds
+/// A schema with only those keywords that every converter of client libraries accepts: the strict mode of `OpenAI` adds
 /// `additionalProperties` itself, and the library for Gemini fails at `"additionalProperties": false`.
 fn input_schema(properties: Value, required: &[&str]) -> Map<String, Value> {
     object_schema(properties, required)

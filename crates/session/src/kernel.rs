@@ -248,7 +248,8 @@ impl Kernel {
                 (number, response) = calls.next_response() => outbox.add_response(self.language, number, response),
                 // No event arrives if an earlier call has already consumed the one about the interpreter's end.
                 () = sleep_until(killed_until.unwrap_or_else(Instant::now)), if killed_until.is_some() => {
-                    break Err(if instance.kill_if_stuck().await { StateAfterCall::SandboxLost } else { StateAfterCall::InterpreterEnded });
+                    let is_lost = instance.kill_if_stuck().await;
+                    break Err(if is_lost { StateAfterCall::SandboxLost } else { StateAfterCall::InterpreterEnded });
                 }
                 // SIGINT would kill an interpreter that is not ready.
                 step = deadline.next_step(), if self.is_ready => {
@@ -274,9 +275,7 @@ impl Kernel {
                     let received = received.map_err(|error| error.to_string());
                     let was_ready = self.is_ready;
                     let handled = received.and_then(|()| self.handle_messages(&mut cell));
-                    if self.is_ready && !was_ready {
-                        started = Instant::now();
-                    }
+                    started = if self.is_ready && !was_ready { Instant::now() } else { started };
                     match handled {
                         Ok(Some(done)) => break Ok(done),
                         // An interpreter may send without end, so other tasks must get a chance to run.
@@ -312,11 +311,7 @@ impl Kernel {
         match ended {
             Ok(done) => (complete(outcome, done, deadline.reason), StateAfterCall::Alive),
             Err(StateAfterCall::InterpreterEnded) if !self.is_ready => never_ready(outcome, &start_error),
-            Err(StateAfterCall::InterpreterEnded) if is_shell_replaced => {
-                let status = deadline.reason.map_or(Status::of_exit(exit_code), EarlyEnd::status);
-                let notices = vec![SHELL_REPLACED.into()];
-                (Outcome { status, notices, ..outcome }, StateAfterCall::InterpreterEnded)
-            }
+            Err(StateAfterCall::InterpreterEnded) if is_shell_replaced => shell_replaced(outcome, deadline.reason),
             Err(state_after) => {
                 (Outcome { notices: vec![loss_notice(state_after, deadline.reason)], ..outcome }, state_after)
             }
@@ -366,6 +361,13 @@ impl Kernel {
         }
         Ok(None)
     }
+}
+
+/// The outcome of a cell that replaced its shell by `exec`, when the new program has ended.
+fn shell_replaced(outcome: Outcome, reason: Option<EarlyEnd>) -> (Outcome, StateAfterCall) {
+    let status = reason.map_or(Status::of_exit(outcome.exit_code), EarlyEnd::status);
+    let notices = vec![SHELL_REPLACED.into()];
+    (Outcome { status, notices, ..outcome }, StateAfterCall::InterpreterEnded)
 }
 
 /// The outcome of a cell whose interpreter did not become ready.

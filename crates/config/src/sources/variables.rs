@@ -73,7 +73,7 @@ const OTHER_VARIABLES: [&str; 8] = [
     "RINGFENCE_ZYGOTE_LIBRARY",
 ];
 
-pub(crate) const KEYS: [Key; 54] = [
+pub(crate) const KEYS: [Key; 56] = [
     key("server.host", Format::Text, &["RINGFENCE_HOST", "MCP_SERVER_HOST"]),
     key("server.port", Format::Number, &["RINGFENCE_PORT", "MCP_SERVER_PORT"]),
     key("server.enable_cors", Format::Switch, &["MCP_ENABLE_CORS"]),

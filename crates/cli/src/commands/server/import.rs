@@ -25,6 +25,7 @@ use secrets::{MovedToken, Run, TokenMover};
 /// servers always run in a sandbox. Files that guests may write (in read-write volumes of the configuration and of other
 /// servers) are skipped.
 #[derive(Args)]
+#[allow(clippy::struct_excessive_bools)] // each is a flag
 pub(crate) struct Arguments {
     /// Import from this client only
     #[arg(long, value_name = "CLIENT", value_parser = known_client)]
