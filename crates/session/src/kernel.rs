@@ -62,6 +62,8 @@ pub(crate) struct Kernel {
     is_adopted: bool,
     /// Whether the kernel has sent `ready`.
     is_ready: bool,
+    /// The time of `ready`, if it arrived after the first cell was sent.
+    ready_at: Option<Instant>,
     cell_times: CellTimes,
     /// Output that arrived while no cell ran, of background tasks and processes. The next call reports it.
     background: ProcessCapture,
@@ -80,6 +82,7 @@ impl Kernel {
             sent_preface: None,
             is_adopted: false,
             is_ready: false,
+            ready_at: None,
             cell_times: CellTimes::default(),
             background: ProcessCapture::default(),
         }
@@ -217,8 +220,7 @@ impl Kernel {
         let mut calls = OpenCalls::new(self.language, host);
         let mut capture = std::mem::take(&mut self.background);
         let mut display = Display::default();
-        // Reset when the interpreter is ready: its start belongs to that of the session.
-        let mut started = Instant::now();
+        let started = Instant::now();
         // Set when the interpreter was killed: the time until which to wait for the event about its end.
         let mut killed_until: Option<Instant> = None;
         let mut start_timeout = std::pin::pin!(sleep(START_TIMEOUT));
@@ -273,10 +275,7 @@ impl Kernel {
                     }
                     let mut cell = CellMessages { display: &mut display, calls: &mut calls, outbox: &mut outbox };
                     let received = received.map_err(|error| error.to_string());
-                    let was_ready = self.is_ready;
-                    let handled = received.and_then(|()| self.handle_messages(&mut cell));
-                    started = if self.is_ready && !was_ready { Instant::now() } else { started };
-                    match handled {
+                    match received.and_then(|()| self.handle_messages(&mut cell)) {
                         Ok(Some(done)) => break Ok(done),
                         // An interpreter may send without end, so other tasks must get a chance to run.
                         Ok(None) => yield_now().await,
@@ -289,7 +288,7 @@ impl Kernel {
             }
         };
         spin.end(&mut self.cell_times);
-        let duration = if self.is_ready { started.elapsed() } else { Duration::ZERO };
+        let duration = self.time_since(started);
         let ended = match ended {
             Ok(done) if deadline.reason.is_some() => {
                 let settled = self.wait_for_late_interrupts(instance, &mut capture).await;
@@ -315,6 +314,15 @@ impl Kernel {
             Err(state_after) => {
                 (Outcome { notices: vec![loss_notice(state_after, deadline.reason)], ..outcome }, state_after)
             }
+        }
+    }
+
+    /// The duration of a cell, without the start of the interpreter, which belongs to that of the session.
+    fn time_since(&self, cell_start: Instant) -> Duration {
+        if self.is_ready {
+            self.ready_at.map_or(cell_start, |ready| ready.max(cell_start)).elapsed()
+        } else {
+            Duration::ZERO
         }
     }
 
@@ -348,7 +356,7 @@ impl Kernel {
             match message {
                 Message::Display(items) if !cell.display.is_full() => cell.display.add(items),
                 Message::Done(done) => return Ok(Some(done)),
-                Message::Ready if !self.is_ready => self.is_ready = true,
+                Message::Ready if !self.is_ready => (self.is_ready, self.ready_at) = (true, Some(Instant::now())),
                 Message::Call(call) if call.cell != self.last_cell => {
                     self.inbox.count_ignored()?;
                     cell.calls.report_forged("the call belongs to a cell that is not running");

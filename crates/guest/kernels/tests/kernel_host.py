@@ -56,6 +56,7 @@ class Host:
         self.received = bytearray()
         self.cells = 0
         self.wants_html = False
+        self.finished = {}  # output of the last cell, by descriptor
         if first is not None:
             self.send(first)
 
@@ -122,6 +123,7 @@ class Host:
 
     def start(self, code):
         self.cells += 1
+        self.finished = {}
         bits = HTML_BIT if self.wants_html else 0
         self.send(request(100 + self.cells | bits, textwrap.dedent(code)))
 
@@ -139,6 +141,7 @@ class Host:
             shown += frame["items"]
         self.drain()
         cell = Cell(frame, shown, self.text(self.out), self.text(self.err))
+        self.finished = {fd: bytes(received) for fd, received in self.pipes.items()}
         for received in self.pipes.values():
             received.clear()
         return cell
@@ -148,8 +151,10 @@ class Host:
         return self.finish()
 
     def await_output(self, text, fd=None):
+        """Waits for output of the running cell, or of the last one and of what goes on after it."""
+        fd = fd or self.out
         deadline = time.monotonic() + TIMEOUT_S
-        while text not in self.text(fd or self.out):
+        while text not in self.finished.get(fd, b"").decode(errors="replace") + self.text(fd):
             self.pump(deadline)
 
     def interrupt(self):
