@@ -73,7 +73,7 @@ fn markup_that_is_too_long_for_a_response_is_read_by_its_uri() {
     let code = python("text/html", "'<p>' + 'x' * 100_000");
     let response = server.call("execute_code", &json!({"code": code}));
     let content = response["result"]["content"].as_array().expect("content is a list");
-    assert_eq!(content.len(), 1, "{content:?}");
+    assert!(content.iter().all(|item| item.to_string().len() < 1000), "{content:?}");
     let status = content[0]["text"].as_str().expect("a text");
     let uri = status.split([' ', ']', ',', ';']).find(|word| word.starts_with("ringfence://")).expect(status);
     let read = server.request("resources/read", &json!({"uri": uri}));
