@@ -1,4 +1,4 @@
-//! Reports the ends of commands to those who wait for them, because one task receives the events of an instance.
+//! Reports the end of each command to its caller, because only one task receives the events of an instance.
 
 use std::collections::HashMap;
 
@@ -25,7 +25,7 @@ impl CommandEnds {
     pub(crate) fn register(&self, process: u32) -> CommandEnd {
         let (sender, receiver) = oneshot::channel();
         let mut waiting = self.0.lock();
-        // Of commands that were abandoned, for example because their kill was not confirmed in time.
+        // Removes abandoned commands, for example those whose kill was not confirmed in time.
         waiting.retain(|_, sender| !sender.is_closed());
         waiting.insert(process, sender);
         CommandEnd(receiver)
@@ -44,7 +44,7 @@ impl CommandEnds {
             return Some(event);
         };
         let Some(sender) = self.0.lock().remove(&process) else { return Some(event) };
-        // The caller may have gone away.
+        // The caller may no longer wait.
         let _ = sender.send(event);
         None
     }

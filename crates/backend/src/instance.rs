@@ -47,7 +47,7 @@ pub struct Instance {
     command_ends: CommandEnds,
     background_output: Mutex<BackgroundOutput>,
     last_process: AtomicU32,
-    /// Whether it continues after this was dropped.
+    /// Whether the sandbox continues after this value is dropped.
     is_left: AtomicBool,
 }
 
@@ -161,7 +161,7 @@ impl Instance {
         native.has_exceeded_memory().await
     }
 
-    /// Leaves it to the next server, as if this process were killed: it continues until its lease ends. Without
+    /// Leaves the sandbox to the next server, as if this process were killed: it continues until its lease ends. Without
     /// [`crate::Persistence`] it ends with this process.
     pub fn leave(&self) {
         self.is_left.store(true, Ordering::Release);
@@ -259,7 +259,7 @@ impl Instance {
         self.start(self.next_number(), Start::Exec(argv), None)
     }
 
-    /// Like [`Self::spawn`], but its end is reported to the caller and not as an event.
+    /// Like [`Self::spawn`], but reports the end of the process to the caller and not as an event.
     pub fn spawn_command(&self, argv: Vec<OsString>) -> Result<(Process, CommandEnd), String> {
         self.is_warm.store(false, Ordering::Relaxed);
         let number = self.next_number();

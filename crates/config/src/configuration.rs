@@ -62,7 +62,7 @@ pub struct HostingSettings {
     pub files: Vec<PathBuf>,
     /// Also host the servers in the settings of MCP clients.
     pub import: bool,
-    /// Know the servers in `~/MCPs`, and start each when it is used.
+    /// List the servers in `~/MCPs`, and start each when it is used.
     pub discover: bool,
     /// Accept everything that a server offers at its first connection.
     pub pin_on_first_use: bool,

@@ -29,7 +29,7 @@ const MAX_SECRETS: usize = 256;
 const LOCK_TIMEOUT: Duration = Duration::from_secs(10);
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
-/// The stored secrets of one state directory. Cheap to clone; nothing is kept in memory.
+/// The stored secrets of one state directory. Cheap to clone; values are not cached.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SecretStore {
     path: PathBuf,

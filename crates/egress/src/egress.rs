@@ -39,8 +39,8 @@ pub struct EgressSettings {
     pub mirror: Option<Mirror>,
     /// The certificate authority and the secrets. Without them, hosts whose rules have methods or paths are refused.
     pub credentials: Option<Arc<SandboxCredentials>>,
-    /// The hosts of secrets that the sandbox had under an earlier process and has no longer. TLS to them is refused,
-    /// unless another secret is for them.
+    /// The hosts of secrets that the sandbox had under an earlier process and no longer has. TLS to them is refused,
+    /// unless another secret has the same host.
     pub lost_secret_hosts: Vec<Rule>,
 }
 

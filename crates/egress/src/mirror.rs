@@ -112,8 +112,8 @@ impl Mirror {
         }))
     }
 
-    /// Returns the directory in which uv appears after a sandbox has requested it. It is to be mounted in sandboxes,
-    /// read-only. `None` if there is no uv for this architecture, or the cache cannot be used.
+    /// Returns the directory in which uv appears after a sandbox has requested it. The caller mounts it in
+    /// sandboxes, read-only. `None` if there is no uv for this architecture, or the cache cannot be used.
     pub fn uv_directory(&self) -> Option<PathBuf> {
         let created = programs::create_directory(self.0.uv?, &self.0.cache);
         created.inspect_err(|error| tracing::debug!("sandboxes have no uv: the cache cannot be used: {error}")).ok()

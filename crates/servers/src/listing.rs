@@ -1,8 +1,9 @@
 //! The list of all servers, from all sources, updated while ringfence runs.
 //!
 //! Precedence: entries of the store (`ringfence server add`), the configuration, the files in `hosting.files`, and the
-//! settings of MCP clients, or else the files in `~/MCPs`, whose servers start on demand. The first definition of a name wins, and the others are reported. If a source cannot be read
-//! any more, its previous entries stay in use. A file that guests may write is no source of entries, and is reported.
+//! settings of MCP clients, or else the files in `~/MCPs`, whose servers start on demand. The first definition of a name
+//! wins, and the others are reported. If a source cannot be read any more, its previous entries stay in use. A file that
+//! guests may write is no source of entries, and is reported.
 
 mod file_stamps;
 mod files;
@@ -301,7 +302,7 @@ impl Reader {
     }
 }
 
-/// Keeps the first entry of each name, and reports the others, except for discovered ones: they are only a fallback.
+/// Retains the first entry of each name, and reports the others, except for discovered ones: they are only a fallback.
 fn merge(all: Vec<ListedServer>, mut problems: Vec<Problem>) -> Listing {
     let mut servers: BTreeMap<String, ListedServer> = BTreeMap::new();
     for listed in all {

@@ -14,7 +14,7 @@ pub(crate) enum Syntax {
 }
 
 impl Syntax {
-    /// Returns the syntax that the name of a file tells, if it does.
+    /// Returns the syntax for the extension of a file name; `None` if the extension is unknown.
     pub(crate) fn of_file(path: &Path) -> Option<Self> {
         match path.extension()?.to_str()? {
             "json" | "jsonc" => Some(Self::Json),

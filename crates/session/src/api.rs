@@ -24,7 +24,8 @@ pub struct CodeRequest {
     pub host: Option<HostCalls>,
     /// Handles questions about hosts that no rule allows, while the code runs. Without it they are refused.
     pub questions: Option<QuestionSender>,
-    /// Whether to return HTML beside text that says the same, as that of tables. `sessions.rich_html` does so for all.
+    /// Whether to return HTML that only repeats the text of a value, as that of tables. `sessions.rich_html` does so for
+    /// all calls.
     pub rich_html: bool,
 }
 

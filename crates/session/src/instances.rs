@@ -32,7 +32,7 @@ pub(crate) struct PreparedInstance {
     /// The protected names in its read-write volumes.
     pub(crate) names: ProtectedNames,
     pub(crate) network: InstanceNetwork,
-    /// The stored secrets when its credentials were made.
+    /// The revision of the stored secrets from which its credentials were made.
     pub(crate) secrets: SecretsRevision,
 }
 

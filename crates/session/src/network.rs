@@ -46,8 +46,8 @@ struct Running {
     owner: Option<Owner>,
 }
 
-/// The calls that run, and the hosts that were refused. A host is reported by each call that ran when it was refused: it
-/// is unknown whose process has tried to reach it.
+/// The calls that run, and the hosts that were refused. A host is reported by each call that ran when it was refused,
+/// because it is unknown which call started the process that tried to reach the host.
 #[derive(Default)]
 struct RunningCalls {
     /// Refused while no call ran. The next call reports them.

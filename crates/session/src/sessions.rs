@@ -41,7 +41,7 @@ use crate::state::{EndReason, State, UseGuard};
 use health::SandboxFailure;
 use request_checks::SessionRequest;
 
-/// Maximum time for calls in sessions that are left to the next server to end.
+/// Maximum time to wait for the calls in sessions that are left to the next server.
 const LEAVE_TIMEOUT: Duration = Duration::from_secs(3);
 
 const IDLE_POLL_INTERVAL: Duration = Duration::from_millis(10);

@@ -42,7 +42,7 @@ impl EndReason {
 pub enum State {
     Starting,
     Idle,
-    /// So many calls run, at least one.
+    /// The number of running calls, at least one.
     Busy(usize),
     Stopping(EndReason),
     Ended(EndReason),

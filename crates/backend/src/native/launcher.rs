@@ -33,8 +33,9 @@ const EXIT_TIMEOUT: Duration = Duration::from_secs(2);
 /// Interval of the checks whether a launcher has exited.
 const EXIT_CHECK_INTERVAL: Duration = Duration::from_millis(20);
 
-/// The variables that a launcher inherits. It gets no others, because it outlives this process and its inits are clones of
-/// it: the value of a secret may be in a variable. It does not use the state directory, by which an operator recognizes it.
+/// The variables that a launcher inherits. It gets no others, because they may contain values of secrets, and the launcher
+/// outlives this process and is cloned for each init. The launcher does not use `RINGFENCE_STATE_DIR`: the variable shows
+/// operators to which state directory it belongs.
 const LAUNCHER_VARIABLES: [&str; 4] = ["HOME", "LD_LIBRARY_PATH", "PATH", "RINGFENCE_STATE_DIR"];
 
 type LauncherCall = Box<dyn FnOnce(&Launcher) + Send>;

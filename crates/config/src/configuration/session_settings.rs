@@ -54,7 +54,7 @@ pub struct SessionSettings {
     pub pool: BTreeMap<String, usize>,
     /// Python modules that are imported before a session starts.
     pub preload: Vec<String>,
-    /// Whether all clients get HTML beside text that says the same, as that of tables.
+    /// Whether all clients get HTML that only repeats the text of a value, as that of tables.
     pub rich_html: bool,
     /// The scope of the run to which all sessions belong, if the endpoint has one.
     pub scope: Option<Arc<Scope>>,

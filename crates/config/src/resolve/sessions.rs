@@ -45,7 +45,7 @@ pub(super) fn resolve(config: &Config, values: &Values) -> Result<SessionSetting
     })
 }
 
-/// The bounds of the setting: below, a status line has no room; above, the kernels and the sessions shorten texts too.
+/// The bounds of the setting. A smaller text has no room for a status line; kernels and sessions shorten larger texts.
 const RESULT_TEXT_BYTES: std::ops::RangeInclusive<u64> = 1 << 10..=128 << 10;
 
 fn result_text_bytes(size: Option<ByteSize>, values: &Values) -> Result<Option<usize>, ConfigError> {

@@ -90,9 +90,9 @@ impl SandboxCredentials {
         Self::new(SandboxAuthority::generate()?, definitions, &BTreeMap::new())
     }
 
-    /// Makes the credentials of a sandbox again that another process has started: the same authority and placeholders,
-    /// with the values of `definitions`. A secret that the sandbox did not have is left out: the guest has no placeholder
-    /// of it.
+    /// Restores the credentials of a sandbox that another process has started: the same authority and placeholders, with
+    /// the values of `definitions`. A secret that the sandbox did not have is left out, because the guest has no
+    /// placeholder for it.
     pub fn restore(record: &str, definitions: &[SecretDefinition]) -> Result<RestoredCredentials, CredentialsError> {
         let record: Record = serde_json::from_str(record).map_err(|_| CredentialsError::Record)?;
         let certificate = STANDARD.decode(&record.certificate).map_err(|_| CredentialsError::Record)?;

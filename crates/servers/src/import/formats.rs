@@ -118,7 +118,7 @@ fn any_table(document: &Value, stem: &str) -> Result<Vec<Item>, SkipReason> {
     };
     for key in ["mcpServers", "servers", "mcp_servers", "context_servers"] {
         if map.contains_key(key) {
-            // Only Codex uses this key, with keys of its own for its servers.
+            // Only Codex uses this key, and its entries have different keys.
             let items = if key == codex::KEY { codex::items(document) } else { table(document, &[key]) };
             return items.map(|items| with_description(items, document));
         }

@@ -156,7 +156,7 @@ impl Files {
         for import::FoundServer { mut entry, client, path, notes } in scan.found {
             problems.extend(notes.iter().map(|note| problem(&path, Some(&entry.name), note)));
             let origin = if scope == Scope::Discovered {
-                // The user has not asked for these servers here.
+                // The user has not configured or imported these servers.
                 entry.start = StartPolicy::OnDemand;
                 EntryOrigin::Discovered(path)
             } else {

@@ -26,7 +26,7 @@ pub(crate) struct Outcome {
     pub(crate) open_calls: Vec<Arc<CallNote>>,
     /// The duration of the run, without waits for other calls and for the start of the session.
     pub(crate) duration: Duration,
-    /// The hosts that the session was refused while the call ran, or before it since the last call.
+    /// The hosts that were refused to the session while the call ran, or between the last call and this one.
     pub(crate) refused_hosts: RefusedHosts,
 }
 

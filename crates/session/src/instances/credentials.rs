@@ -49,7 +49,7 @@ impl NewCredentials {
     }
 
     /// Stores the credentials for the next server, without the values of secrets. If that fails, the instance works, but
-    /// does not have them any more after the end of this server.
+    /// loses its credentials at the end of this server.
     pub(super) async fn store(&self, instance: &Instance) {
         let stored = match instance.store_credentials(&self.credentials.record()) {
             Ok(pending) => pending.confirm().await,
@@ -66,8 +66,8 @@ impl NewCredentials {
     }
 }
 
-/// Restores the credentials of an instance of a dead server, with the current values of its secrets. Hosts whose requests
-/// cannot be checked any more are refused: without a record those of all secrets, and otherwise those of removed secrets.
+/// Restores the credentials of an instance of an earlier server, with the current values of its secrets. Hosts whose
+/// requests can no longer be checked are refused: without a record those of all secrets, otherwise those of removed ones.
 pub(crate) async fn restore(orphan: &Orphan, template: &Template, settings: &SessionSettings) -> InstanceSecrets {
     let secrets = settings.network.secrets(&template.name).unwrap_or_default();
     let all_hosts = settings.network.secret_hosts(&template.name);

@@ -1,4 +1,4 @@
-//! The commands that run in a session, beside its code and beside each other.
+//! The commands that run in a session, concurrently with its code and with each other.
 
 use std::collections::BTreeMap;
 use std::pin::Pin;
@@ -36,7 +36,7 @@ impl RunningCommands {
         self.running.len() < MAX_RUNNING
     }
 
-    /// Starts a command. It runs only while [`Self::next`] and the events of the instance are waited for.
+    /// Starts a command. Its result arrives only while the caller awaits [`Self::next`] and the events of the instance.
     pub(super) async fn start(&mut self, call: Call, instance: &Arc<Instance>, reports: &mut Reports) {
         let Some((open, work, deadline)) = reports.begin(call) else { return };
         let (Some(deadline), Work::Command(command)) = (deadline, work) else {

@@ -48,7 +48,8 @@ impl Reports {
         Self { state, network, memory_limit, memory_kills, pending_notice, last_call: 0 }
     }
 
-    /// Starts a call. Returns its work and its deadline; `None` if the session is ending: then its caller gets "not found".
+    /// Starts a call. Returns its work and its deadline. Returns `None` if the session is ending; the caller of the call
+    /// then gets "not found".
     pub(super) fn begin(&mut self, call: Call) -> Option<(OpenCall, Work, Option<CallDeadline>)> {
         let Call { work, timeout, cancel, questions, guard, reply } = call;
         self.state.change(Change::CallStarted).ok()?;
@@ -84,7 +85,7 @@ impl Reports {
         self.state.touch();
         let _ = self.state.change(Change::CallFinished);
         drop(call.guard);
-        // The caller may have gone away.
+        // The caller may no longer wait.
         let _ = call.reply.send(result);
     }
 }

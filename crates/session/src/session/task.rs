@@ -168,7 +168,7 @@ impl SessionTask {
         tokio::pin!(run);
         let (result, state_after) = loop {
             let accepts_calls = age_end.is_none_or(|end| Instant::now() < end);
-            // Not biased: code that prints without end must not keep commands from going on.
+            // Not biased: code that prints without end must not block commands.
             tokio::select! {
                 finished = &mut run => break finished,
                 () = state.stopped() => {

@@ -45,7 +45,7 @@ impl Inner {
             end_watch = task.instance.end_watch();
         }
         if handle.state.is_left() {
-            // The record remains, by which the next server finds the instance.
+            // The record remains, so that the next server adopts the instance.
             self.live.lock().remove(&id);
             handle.ended.cancel();
             return;
