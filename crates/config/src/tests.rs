@@ -428,7 +428,7 @@ fn key_of_another_server_is_not_a_token() {
     let key = ("MSB_API_KEY", "a-key-of-another-server");
     let configuration = load_text("", &[key], Vec::new()).unwrap();
     assert_eq!(configuration.tokens().unwrap(), []);
-    insta::assert_snapshot!(configuration.warnings.join("\n"), @"MSB_API_KEY is ignored: no client has to send it; to require a token, set RINGFENCE_AUTH_TOKEN");
+    insta::assert_snapshot!(configuration.warnings.join("\n"), @"MSB_API_KEY is ignored, because it is the key of another server; to require a token, set RINGFENCE_AUTH_TOKEN");
     let configuration = load_text("", &[key, ("MCP_AUTH_TOKEN", "a-token")], Vec::new()).unwrap();
     assert_eq!((configuration.tokens().unwrap().len(), configuration.warnings.len()), (1, 0));
     assert_eq!(load_text("", &[("MSB_API_KEY", " ")], Vec::new()).unwrap().warnings, Vec::<String>::new());

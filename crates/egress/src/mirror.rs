@@ -36,7 +36,8 @@ use std::net::TcpListener;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use tokio::sync::{Mutex, OnceCell};
+use ringfence_core::sync::Mutex;
+use tokio::sync::{Mutex as AsyncMutex, OnceCell};
 use tokio::time::Instant;
 
 use crate::decision::DecisionLog;
@@ -72,8 +73,10 @@ pub(crate) struct Inner {
     admission: Arc<Admission>,
     /// The uv that sandboxes may use.
     uv: Option<&'static Program>,
-    /// The time of the last failure to provide uv. Locked while it is being provided.
+    /// The time of the last failure to provide uv.
     uv_failure: Mutex<Option<Instant>>,
+    /// Locked while uv is unpacked.
+    unpacking: AsyncMutex<()>,
 }
 
 impl Drop for Inner {
@@ -108,6 +111,7 @@ impl Mirror {
             admission: Arc::new(Admission::new()),
             uv: programs::UV,
             uv_failure: Mutex::new(None),
+            unpacking: AsyncMutex::new(()),
             cache,
         }))
     }

@@ -181,8 +181,8 @@ fn execute_code_description(choice: &SessionOptions) -> String {
     format!(
         "Run code in a Linux sandbox: {}, by template. Variables, imports and files in /workspace stay for later calls in \
          its session. The value of the last expression is returned, and displayed images as images; top-level await \
-         works. Templates have only standard libraries{packages}. {} No root, no keyboard input, no screen. Files of the \
-         user are not there until you write them.",
+         works. Templates have only standard libraries{packages}. {} No root, no keyboard input, no screen. The user's \
+         files are not there, except for volumes.",
         choice.languages, choice.network
     )
 }

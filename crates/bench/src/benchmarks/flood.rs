@@ -29,8 +29,7 @@ pub(super) fn measure(setup: &Setup) -> Result<Section> {
         let before = resident_mb(server.pid())?;
         let arguments = json!({"session_id": id, "code": code, "timeout": TIMEOUT_S});
         let result = client.call_without_stream("execute_code", &arguments)?;
-        let stdout = result.result["structuredContent"]["stdout"].as_str().unwrap_or_default();
-        let drained = drained_bytes(stdout);
+        let drained = drained_bytes(result.result["content"][0]["text"].as_str().unwrap_or_default());
         ensure!(drained == Some(bytes), "{drained:?} of {bytes} bytes were drained");
         growth.push(peak_mb(server.pid())? - before);
         rates.push(rate(result.time));
@@ -49,7 +48,7 @@ pub(super) fn measure(setup: &Setup) -> Result<Section> {
     Ok(Section { rows, not_measured: Vec::new() })
 }
 
-/// Returns the number of bytes that the server read: those in the output, and those that it reports as dropped.
+/// Returns the number of bytes that the server read: those in the result, and those that it reports as dropped.
 fn drained_bytes(stdout: &str) -> Option<u64> {
     let shown = stdout.bytes().filter(|byte| *byte == b'x').count();
     let dropped = stdout.split_once("[… ")?.1.split_once(" bytes dropped")?.0;

@@ -37,6 +37,7 @@ enum Command {
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
+    super::serve::forbid_core_dumps();
     let config = arguments.config.as_ref();
     match &arguments.command {
         Command::Add(arguments) => add::run(arguments, config),

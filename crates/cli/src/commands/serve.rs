@@ -158,7 +158,7 @@ pub(super) fn raise_descriptor_limit() {
 
 /// Prevents that the values of secrets get into a core dump. The limit of 1 also excludes programs that receive core dumps
 /// from the kernel, see core(5).
-fn forbid_core_dumps() {
+pub(super) fn forbid_core_dumps() {
     let limit = getrlimit(Resource::Core);
     let _ = setrlimit(Resource::Core, Rlimit { current: Some(1), ..limit });
 }

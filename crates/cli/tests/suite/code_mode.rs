@@ -84,7 +84,8 @@ fn servers_of_later_calls_are_added_and_remain_loaded() {
     let unknown = endpoint.run_with("1", &["absent"]);
     assert_eq!((unknown.status(), unknown.is_error()), ("validation_error", true), "{unknown:?}");
     assert!(unknown.text().contains("absent") && unknown.text().contains("tools"), "{unknown:?}");
-    for arguments in [json!({}), json!({"code": " "}), json!({"code": "1", "servers": 5}), json!({"code": "1", "x": 1})] {
+    for arguments in [json!({}), json!({"code": " "}), json!({"code": "1", "servers": 5}), json!({"code": "1", "x": 1})]
+    {
         let refused = endpoint.run_for(&arguments);
         assert_eq!((refused.status(), refused.is_error()), ("validation_error", true), "{refused:?}");
     }

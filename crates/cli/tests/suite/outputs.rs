@@ -61,8 +61,8 @@ fn stored_outputs_are_bounded() {
     let contents = read(&server, binary["structuredContent"]["stdout_resource"].as_str().expect("a resource URI"));
     assert!(contents.expect("read the resource")[0]["blob"].as_str().is_some_and(|blob| blob.starts_with("////")));
 
-    for _ in 0..3 {
-        run(&server, session, "seq 1 100000");
+    for _ in 0..4 {
+        run(&server, session, "head -c 9000000 /dev/zero | tr '\\0' x");
     }
     let evicted = read(&server, first).expect_err("the oldest output is deleted first");
     assert!(evicted["message"].as_str().is_some_and(|text| text.contains("not available")), "{evicted}");

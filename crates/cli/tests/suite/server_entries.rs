@@ -123,7 +123,7 @@ fn tools_are_found_without_a_running_server() {
 #[test]
 fn servers_of_files_have_their_source_and_the_description_of_the_file() {
     let fixture = Fixture::new();
-    fixture.write("home/MCPs/tools.json", r#"{"description": "From a file", "mcpServers": {"a": {"command": "x"}, "b": {"command": "x", "description": "Own", "sandbox": false}}}"#);
+    fixture.write("home/MCPs/tools.json", r#"{"description": "From a file", "mcpServers": {"a": {"command": "x"}, "b": {"command": "x", "description": "Own", "sandbox": false, "box": {"allow": ["a.test"]}}}}"#);
     fixture.write(
         "project/codex.toml",
         "[mcp_servers.codex]\ncommand = \"x\"\nenv_vars = [\"TOKEN\"]\nstartup_timeout_sec = 5\n[mcp_servers.codex.box]\nmemory_mb = 64\n",
@@ -134,7 +134,7 @@ fn servers_of_files_have_their_source_and_the_description_of_the_file() {
     assert_eq!(fixture.statuses(), names.map(|name| (name.to_owned(), "not running".to_owned())));
     assert_eq!(fixture.entry("a")["description"], "From a file");
     let own = fixture.entry("b");
-    assert_eq!((&own["description"], own.get("sandbox")), (&json!("Own"), None), "it runs in a sandbox");
+    assert_eq!((&own["description"], own.get("sandbox"), own.get("box")), (&json!("Own"), None, None), "{own}");
     assert_eq!(fixture.entry("bridge")["description"], "All");
     let codex = fixture.entry("codex");
     assert_eq!((&codex["env"], &codex["box"]["memory_mb"]), (&json!({"TOKEN": "${TOKEN}"}), &json!(64)));
@@ -145,6 +145,7 @@ fn servers_of_files_have_their_source_and_the_description_of_the_file() {
     assert_eq!(fixture.entry("a")["command"], "y");
     let problems = fixture.json(&["list", "--json"])["problems"].to_string();
     assert!(problems.contains("`sandbox = false` is not imported") && !problems.contains("not used"), "{problems}");
+    assert!(problems.contains("`box` is ignored"), "{problems}");
     fixture.write("project/ringfence.toml", "[hosting]\ndiscover = false\n");
     assert_eq!(fixture.statuses(), pairs(&[("a", "not running")]));
 }

@@ -186,8 +186,9 @@ fn tasks_go_on_between_calls_and_their_output_is_in_the_next_response() {
     assert_eq!(server.execute(&session, code)["status"], "ok");
     wait_until("the task did not go on", || command(&server, &session, "ls")["stdout"] == "worked\n");
     let next = server.execute(&session, "print('next')");
-    let stdout = next["stdout"].as_str().unwrap_or_default();
-    assert!(stdout.starts_with("xxx") && stdout.ends_with("x\nnext\n"), "{next}");
+    let read = server.request("resources/read", &json!({"uri": next["stdout_resource"]}));
+    let stdout = read["result"]["contents"][0]["text"].as_str().unwrap_or_default();
+    assert!(stdout.starts_with("xxx") && stdout.ends_with("x\nnext\n") && stdout.len() > 300_000, "{next}");
 }
 
 #[test]

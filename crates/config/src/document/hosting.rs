@@ -11,7 +11,7 @@ pub(crate) struct HostingConfig {
     pub(crate) files: Option<Vec<String>>,
     /// Also host the servers in the user settings of MCP clients, without `ringfence server import`.
     pub(crate) import: Option<bool>,
-    /// Know the servers in the JSON files of `~/MCPs`, and start each of them when it is used for the first time.
+    /// List the servers in the JSON files of `~/MCPs` without an import, and start each of them when it is used for the first time.
     pub(crate) discover: Option<bool>,
     /// Accept everything that a server offers at its first connection, as `ringfence server pin` does. Later changes
     /// are withheld until they are accepted.

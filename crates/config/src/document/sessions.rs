@@ -29,9 +29,9 @@ pub(crate) struct SessionsConfig {
     pub(crate) max_sessions_per_principal: Option<Count>,
     /// Maximum sum of the memory limits of all sessions.
     pub(crate) max_total_memory: Option<ByteSize>,
-    /// Maximum number of calls in the queue of one session; further calls fail immediately and can be retried.
+    /// Maximum number of pieces of code, and of commands, that wait in one session; further calls fail immediately and can be retried.
     pub(crate) max_queued_calls: Option<Count>,
-    /// Maximum size of the text of one result of a built-in tool. A longer text has its head and its tail.
+    /// Maximum size of the text of one result of a built-in tool. A longer text is shortened to its head and its tail.
     pub(crate) max_result_text: Option<ByteSize>,
     /// A session ends after this time without calls.
     pub(crate) idle_timeout_s: Option<Seconds>,
@@ -60,7 +60,7 @@ pub(crate) struct SessionsConfig {
     pub(crate) pool: Option<BTreeMap<String, usize>>,
     /// Python modules that are imported before a session starts.
     pub(crate) preload: Option<Vec<String>>,
-    /// Return HTML beside text that says the same, as that of tables, to all clients.
+    /// Return HTML that only repeats the text of a value, as that of tables, to all clients.
     pub(crate) rich_html: Option<bool>,
     /// The directory for sessions, servers and the audit log.
     pub(crate) state_dir: Option<PathBuf>,

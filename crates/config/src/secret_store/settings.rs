@@ -35,7 +35,7 @@ pub enum InvalidSecret {
     Variable(String),
     #[error("{problem}")]
     Host { problem: String, hint: &'static str },
-    #[error("a secret needs hosts, which have no methods and paths")]
+    #[error("a secret needs at least one host, without methods and paths")]
     Hosts,
     #[error("a secret needs a part of requests in which its value is inserted")]
     Locations,

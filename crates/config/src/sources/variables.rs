@@ -182,7 +182,7 @@ pub(crate) fn foreign_key_warning(environment: &Environment) -> Option<String> {
     let is_ignored = is_set(FOREIGN_KEY_VARIABLE) && !token.variables().any(|name| is_set(&name));
     let variable = token.variables().next()?;
     is_ignored.then(|| {
-        format!("{FOREIGN_KEY_VARIABLE} is ignored: no client has to send it; to require a token, set {variable}")
+        format!("{FOREIGN_KEY_VARIABLE} is ignored, because it is the key of another server; to require a token, set {variable}")
     })
 }
 

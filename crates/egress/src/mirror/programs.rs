@@ -105,12 +105,13 @@ impl Inner {
     /// Makes uv available in its directory. Guests request it whenever they need it, so a failure is remembered: without a
     /// network, their installations would wait for it each time.
     pub(super) async fn uv(self: &Arc<Self>, guest: &Arc<Guest>) -> Result<Response, MirrorError> {
-        // One request at a time unpacks; the others find the program afterwards.
-        let mut failure = self.uv_failure.lock().await;
-        let program = self.uv.filter(|_| failure.is_none_or(|at| at.elapsed() >= RETRY_DELAY));
-        let program = program.ok_or(MirrorError::Missing)?;
+        let has_failed = self.uv_failure.lock().is_some_and(|at| at.elapsed() < RETRY_DELAY);
+        let program = self.uv.filter(|_| !has_failed).ok_or(MirrorError::Missing)?;
         let provided = self.provide(guest, program).await;
-        *failure = provided.is_err().then(Instant::now);
+        // The budget of one sandbox says nothing about others.
+        if provided.as_ref().is_err_and(|error| *error != MirrorError::Budget) {
+            *self.uv_failure.lock() = Some(Instant::now());
+        }
         provided
     }
 
@@ -122,8 +123,14 @@ impl Inner {
             let hash = FileHash::from_path(program.wheel_hash).ok_or_else(malformed)?;
             let found = self.python_file(guest, &project, &hash, program.wheel, false, &COMPLETE).await?;
             let wheel = found.complete().ok_or(MirrorError::Interrupted)?;
+            // One request unpacks; the others find the program afterwards.
+            let _unpacking = self.unpacking.lock().await;
             let cache = self.cache.clone();
-            blocking(move || program.unpack(wheel, &cache)).await?;
+            let unpack = move || {
+                let path = program.directory(&cache).join(program.name);
+                if PackageCache::use_program(&path)? { Ok(()) } else { program.unpack(wheel, &cache) }
+            };
+            blocking(unpack).await?;
         }
         let text = format!("{} {}\n", program.name, program.version);
         Ok(Response::ok("text/plain; charset=utf-8", text.into_bytes()))

@@ -156,7 +156,7 @@ impl<L> View<L> {
         let message = match status {
             Status::Connecting => "not ready in time",
             Status::Connected | Status::Error => "the connection was just lost",
-            Status::Idle => "it has not been used yet",
+            Status::Idle => "it starts when it is first used",
             Status::Disabled => "its entry is disabled",
             Status::Stopped => "removed, or ringfence is shutting down",
         };

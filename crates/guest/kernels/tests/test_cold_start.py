@@ -43,7 +43,7 @@ class ColdTest(BridgeTest):
         self.host = self.new_host(command, cwd=cwd, first=first)
         self.assertEqual(self.value("await mcp_plain.echo(n=1)"), {"n": 1})
         self.assertIn("Saves a function for later sessions", self.run_ok("help(save_tool)").stdout)
-        self.assertNotIn("mcp_bridge", self.run_error("await mcp_git_hub.create_issue()", "TypeError").traceback)
+        self.assertNotIn("mcp_bridge", self.run_error("await mcp_git_hub.create_issue()", "MCPError").traceback)
         self.assertNotIn("kernel", self.run_error("1 / 0", "ZeroDivisionError").traceback)
 
     def test_starts_from_compiled_modules(self):

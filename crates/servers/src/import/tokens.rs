@@ -149,7 +149,7 @@ fn of_service(service: &'static Service, settings: &StdioSettings, value: &str) 
             return remains("the server sends it in the body of requests, where no value is inserted", false);
         }
         Usage::Signature => {
-            return remains("the server computes signatures with it, so that it needs the value", false);
+            return remains("the server computes signatures with it, so it needs the value", false);
         }
     }
     if settings.sandbox_settings.shared {

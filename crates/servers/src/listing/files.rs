@@ -11,7 +11,9 @@ use crate::syntax::{self, Syntax};
 use crate::text_file::{self, Links};
 use ringfence_config::{Configuration, ConfiguredServer, HostingSettings, Sources};
 use ringfence_config::{GuestWritable, GuestWritten};
-use ringfence_entries::{ServerEntry, StartPolicy, entry_from_json, resolve_relative_paths};
+use ringfence_entries::{
+    SandboxSettings, ServerEntry, StartPolicy, Transport, entry_from_json, resolve_relative_paths,
+};
 
 /// All sources of entries except for the store.
 #[derive(Default)]
@@ -158,6 +160,11 @@ impl Files {
             let origin = if scope == Scope::Discovered {
                 // The user has not configured or imported these servers.
                 entry.start = StartPolicy::OnDemand;
+                if reset_sandbox(&mut entry) {
+                    let note = "`box` is ignored: the server runs in a sandbox with default settings; `ringfence server \
+                                import` adds it with its own";
+                    problems.push(problem(&path, Some(&entry.name), note));
+                }
                 EntryOrigin::Discovered(path)
             } else {
                 EntryOrigin::Client { title: client.title, path }
@@ -167,6 +174,12 @@ impl Files {
         let skipped = scan.skipped.iter();
         problems.extend(skipped.map(|skipped| problem(&skipped.path, skipped.name.as_ref(), &skipped.reason.message)));
     }
+}
+
+/// Gives a server a sandbox with default settings. Returns whether it had other ones.
+fn reset_sandbox(entry: &mut ServerEntry) -> bool {
+    let Transport::Stdio(settings) = &mut entry.transport else { return false };
+    std::mem::take(&mut settings.sandbox_settings) != SandboxSettings::default()
 }
 
 fn problem(path: &Path, server: Option<&String>, message: &str) -> Problem {

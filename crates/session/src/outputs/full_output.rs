@@ -16,8 +16,10 @@ use super::Output;
 /// Maximum size of one retained output.
 pub const MAX_FULL_OUTPUT_BYTES: u64 = 8 << 20;
 
-/// Maximum number of retained outputs of a session. The oldest is removed first.
-const MAX_RETAINED: usize = 4;
+/// Maximum number and size of the retained outputs of a session. The oldest are removed first. More than all calls that run
+/// at the same time can have, unless these are large.
+const MAX_RETAINED: usize = 32;
+const MAX_RETAINED_BYTES: u64 = 4 * MAX_FULL_OUTPUT_BYTES;
 
 /// Maximum number and size of the retained displayed items of a session. The oldest are removed first.
 const MAX_DISPLAYS: usize = 32;
@@ -145,8 +147,9 @@ impl Retained {
         self.last_number += 1;
         full.number = self.last_number;
         self.outputs.push_back(full.clone());
-        while self.outputs.len() > MAX_RETAINED {
-            self.outputs.pop_front();
+        let mut bytes: u64 = self.outputs.iter().map(|output| output.bytes).sum();
+        while self.outputs.len() > MAX_RETAINED || bytes > MAX_RETAINED_BYTES {
+            bytes -= self.outputs.pop_front().map_or(bytes, |output| output.bytes);
         }
     }
 }
@@ -170,14 +173,23 @@ mod tests {
     #[test]
     fn last_outputs_are_retained() {
         let outputs = RetainedOutputs::default();
-        for _ in 0..3 {
-            let output = || Output { full: FullOutput::create(), ..Output::default() };
-            outputs.add_call([&mut output(), &mut output()]);
+        let output = |bytes| {
+            let mut full = FullOutput::create().unwrap();
+            full.add(&vec![b'.'; bytes]);
+            Output { full: Some(full), ..Output::default() }
+        };
+        let found = || (0..99).filter(|number| outputs.find(*number).is_some()).collect::<Vec<u64>>();
+        for _ in 0..20 {
+            outputs.add_call([&mut output(1), &mut output(1)]);
         }
-        let found: Vec<u64> = (0..9).filter(|number| outputs.find(*number).is_some()).collect();
-        assert_eq!(found, [3, 4, 5, 6]);
+        assert_eq!(found(), (9..=40).collect::<Vec<_>>());
         let text = outputs.retain_text(&[b"head ", b"tail"]).unwrap();
-        assert_eq!((text.number, outputs.find(7).unwrap().read().unwrap().as_slice()), (7, &b"head tail"[..]));
+        assert_eq!((text.number, outputs.find(41).unwrap().read().unwrap().as_slice()), (41, &b"head tail"[..]));
+        let largest = usize::try_from(MAX_FULL_OUTPUT_BYTES).unwrap();
+        for _ in 0..3 {
+            outputs.add_call([&mut output(largest), &mut output(largest)]);
+        }
+        assert_eq!(found(), [44, 45, 46, 47]);
     }
 
     #[test]

@@ -104,8 +104,11 @@ impl SessionState {
 
     /// Ends the session in this server, and leaves its instance to the next one.
     pub(crate) fn leave(&self) {
-        self.is_left.store(true, Ordering::Release);
-        self.end(EndReason::ShutDown);
+        // A session that has been stopped is not left.
+        if self.change(Change::Stop(EndReason::ShutDown)).is_ok() {
+            self.is_left.store(true, Ordering::Release);
+            self.notify_stop();
+        }
     }
 
     /// Whether the instance continues without this server.

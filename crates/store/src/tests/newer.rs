@@ -27,6 +27,10 @@ fn assert_refused(path: &Path, format: i64, how: &str) {
     assert!(after == before, "{how}: files were changed: {:?} {:?}", before.keys(), after.keys());
 }
 
+fn next_format() -> i64 {
+    i64::try_from(MIGRATIONS.len()).unwrap() + 1
+}
+
 fn database(change: impl FnOnce(&Connection)) -> (tempfile::TempDir, PathBuf) {
     let (parent, path) = directory();
     drop(Store::open(&path).unwrap());
@@ -38,7 +42,7 @@ fn database(change: impl FnOnce(&Connection)) -> (tempfile::TempDir, PathBuf) {
 
 #[test]
 fn newer_database_is_refused_unchanged() {
-    for format in [5, 99, 10_000, 10_001, 1 << 30] {
+    for format in [next_format(), 99, 10_000, 10_001, 1 << 30] {
         let (_parent, path) = database(|connection| {
             connection.pragma_update(None, "user_version", format).unwrap();
         });
@@ -96,7 +100,7 @@ fn newer_backup_is_not_replaced_by_an_older_one() {
     std::fs::copy(&file, path.join("ringfence.db.backup-2")).unwrap();
     let backup = path.join("ringfence.db.backup-1");
     std::fs::copy(&file, &backup).unwrap();
-    Connection::open(&backup).unwrap().pragma_update(None, "user_version", 5).unwrap();
+    Connection::open(&backup).unwrap().pragma_update(None, "user_version", next_format()).unwrap();
     std::fs::write(&file, "this is not a database").unwrap();
-    assert_refused(&path, 5, "the backup");
+    assert_refused(&path, next_format(), "the backup");
 }

@@ -45,7 +45,7 @@ pub(super) fn run(arguments: &Arguments, config: Option<&PathBuf>) -> Result<Exi
 
 fn warn_users(name: &str, users: &[String]) {
     if !users.is_empty() {
-        notice(&format!("warning: {} still use the secret `{name}`", join(users.iter().map(String::as_str))));
+        notice(&format!("warning: the secret `{name}` is still used by {}", join(users.iter().map(String::as_str))));
         hint(&format!("remove the name there, or add the secret again with `ringfence secret add {name}`"));
     }
 }

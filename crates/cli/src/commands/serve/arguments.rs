@@ -13,7 +13,8 @@ use crate::options::parse_rule;
 /// Serve sandbox sessions to agents over MCP.
 ///
 /// By default the server listens on http://127.0.0.1:8000/mcp. With --stdio it serves one client on its standard input
-/// and output, for clients that start their servers themselves. Ctrl-C ends the server and all sessions.
+/// and output, for clients that start their servers themselves. Ctrl-C ends the server and its sessions, except the default
+/// sessions of --session.
 ///
 /// Precedence: flag, environment variable, configuration file, default. `ringfence config show` prints the values in
 /// effect.
@@ -37,9 +38,8 @@ pub(crate) struct Arguments {
     /// Serve one client on standard input and output instead of HTTP
     #[arg(long, conflicts_with_all = ["host", "port"])]
     pub(in crate::commands) stdio: bool,
-    /// Give the default sessions of --stdio a name: they remain after the end of this process, for the next one with the
-    /// same name [1 to 64 letters, digits, `-`, `_` and `.`]
-    #[arg(long, value_name = "NAME", requires = "stdio")]
+    /// Retain the default sessions of --stdio under this name for the next process with the same name [1 to 64 letters, digits, `-`, `_` and `.`]
+    #[arg(long, value_name = "NAME", requires = "stdio", conflicts_with_all = ["host", "port"])]
     pub(in crate::commands) session: Option<ConnectionName>,
     /// The profile that clients get at /mcp and over stdio: `code` for code that calls tools, or one of [profiles.NAME]
     /// [default: everything] [env: RINGFENCE_PROFILE]

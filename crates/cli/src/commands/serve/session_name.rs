@@ -14,8 +14,8 @@ use rustix::io::Errno;
 use crate::failure::Failure;
 
 /// Maximum time to wait for a process with the same name. Frameworks that start a process for each call start the next
-/// one while the one before is still ending.
-const TIMEOUT: Duration = Duration::from_secs(10);
+/// one while the one before is still ending, which takes up to 20 seconds if it waits for its calls.
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 

@@ -105,8 +105,10 @@ fn name_is_checked_and_only_for_stdio() {
         let error = String::from_utf8_lossy(&output.stderr);
         assert!(!output.status.success() && error.contains("--session"), "{name:?}: {output:?}");
     }
-    let mut http = std::process::Command::new(crate::BINARY);
-    let output = http.args(["serve", "--session", "a", "--port", "0"]).output().expect("run ringfence");
-    let error = String::from_utf8_lossy(&output.stderr);
-    assert!(!output.status.success() && error.contains("--stdio"), "{output:?}");
+    for (options, named) in [(&["--session", "a"][..], "--stdio"), (&["--session", "a", "--port", "0"], "--port")] {
+        let mut http = std::process::Command::new(crate::BINARY);
+        let output = http.arg("serve").args(options).output().expect("run ringfence");
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && error.contains(named), "{output:?}");
+    }
 }

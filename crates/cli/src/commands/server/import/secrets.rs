@@ -102,7 +102,9 @@ impl TokenMover {
             }
             let mut users = existing.iter().filter(|stored| names_it(stored, name));
             let is_only_of_server = users.next().is_some_and(|user| user.name == server) && users.next().is_none();
-            self.stored.get(name).is_none_or(|stored| stored == secret || is_only_of_server)
+            // A secret with other hosts, methods or paths is one that the user has restricted.
+            let is_rotated = |stored: &StoredSecret| is_only_of_server && stored.settings == secret.settings;
+            self.stored.get(name).is_none_or(|stored| stored == secret || is_rotated(stored))
         };
         let valid = |c: char| if c.is_ascii_alphanumeric() || c == '_' { c } else { '-' };
         let with_server = format!("{}-{}", service.name, server.chars().map(valid).take(32).collect::<String>());
