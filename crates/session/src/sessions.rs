@@ -41,8 +41,9 @@ use crate::state::{EndReason, State, UseGuard};
 use health::SandboxFailure;
 use request_checks::SessionRequest;
 
-/// Maximum time to wait for the calls in sessions that are left to the next server.
-const LEAVE_TIMEOUT: Duration = Duration::from_secs(3);
+/// Maximum time to wait for the calls in sessions that are left to the next server. Longer than the interrupts of a
+/// cancelled call and its kill take: nothing limits the time of a call after this server has ended.
+const LEAVE_TIMEOUT: Duration = Duration::from_secs(6);
 
 const IDLE_POLL_INTERVAL: Duration = Duration::from_millis(10);
 

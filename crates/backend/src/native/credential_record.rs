@@ -37,7 +37,7 @@ pub(super) fn write(record: &str) -> io::Result<OwnedFd> {
     Ok(file)
 }
 
-/// Reads a file that [`write`] has created. Other files are refused.
+/// Reads a file that [`write()`] has created. Other files are refused.
 pub(super) fn read(file: impl AsFd) -> io::Result<Zeroizing<String>> {
     let invalid = || io::Error::new(io::ErrorKind::InvalidData, "the record of the credentials is invalid");
     if !fcntl_get_seals(&file)?.contains(SEALS) {

@@ -116,9 +116,9 @@ fn crash_during_call_is_reported_and_next_call_works() {
     assert_eq!((&data["context"]["phase"], &data["context"]["may_have_run"]), (&json!("tool_call"), &json!("true")));
     assert!(lost["error"]["message"].as_str().is_some_and(|message| message.contains("may have run")), "{lost}");
     pair.assert_good_server_responds();
+    // A call before ringfence has noticed the end of the server fails with "has not run".
+    pair.info_when(|info| info["status"] == "connected" && info["restart_count"] == 1);
     pair.echo();
-    let info = pair.info();
-    assert_eq!((&info["status"], &info["restart_count"]), (&json!("connected"), &json!(1)), "{info}");
 }
 
 #[test]

@@ -237,7 +237,7 @@ fn configuration_may_name_a_secret_before_it_is_added() {
         serde_json::from_str(&succeed(User::Root, &state, &["server", "show", "stored", "--json"])).expect("JSON");
     assert_eq!(entry["entry"]["box"], json!({"secrets": ["github"], "allow": ["api.github.com"]}));
     let shown = succeed(User::Root, &state, &["secret", "remove", "github"]);
-    let users = "sessions.secrets, templates.python.secrets, the server `hub` and the server `stored` still use";
+    let users = "sessions.secrets, templates.python.secrets, the server `hub` and the server `stored`";
     assert!(shown.contains(users), "{shown}");
     assert_eq!(succeed(User::Root, &state, &["secret", "list"]), "no secrets\n");
 }
