@@ -179,16 +179,18 @@ fn loss_of_the_sandbox_is_reported_by_all_running_calls() {
 #[test]
 fn tasks_go_on_between_calls_and_their_output_is_in_the_next_response() {
     let server = Server::start(&[], &[]);
-    let session = server.create_session("python", "import asyncio");
-    // More output than a pipe contains.
-    let code = "async def work():\n    for n in range(300):\n        print('x' * 1000)\n        await asyncio.sleep(0)\n    \
+    let session = server.create_session("python", "import asyncio, os");
+    // More output than a pipe contains, after the response of this call.
+    let code = "async def work():\n    while not os.path.exists('go'): await asyncio.sleep(0.01)\n    \
+                for n in range(300):\n        print('x' * 1000)\n        await asyncio.sleep(0)\n    \
                 open('worked', 'w').close()\ntask = asyncio.create_task(work())";
     assert_eq!(server.execute(&session, code)["status"], "ok");
-    wait_until("the task did not go on", || command(&server, &session, "ls")["stdout"] == "worked\n");
+    command(&server, &session, "touch go");
+    wait_until("the task did not go on", || command(&server, &session, "ls worked")["stdout"] == "worked\n");
     let next = server.execute(&session, "print('next')");
     let read = server.request("resources/read", &json!({"uri": next["stdout_resource"]}));
     let stdout = read["result"]["contents"][0]["text"].as_str().unwrap_or_default();
-    assert!(stdout.starts_with("xxx") && stdout.ends_with("x\nnext\n") && stdout.len() > 1 << 16, "{next}");
+    assert!(stdout.starts_with("xxx") && stdout.ends_with("x\nnext\n") && stdout.len() > 300_000, "{next}");
 }
 
 #[test]
