@@ -50,7 +50,8 @@ pub(super) fn measure(setup: &Setup) -> Result<Section> {
 
 /// Returns the number of bytes that the server read: those in the result, and those that it reports as dropped.
 fn drained_bytes(stdout: &str) -> Option<u64> {
-    let shown = stdout.bytes().filter(|byte| *byte == b'x').count();
+    // The status line may contain the letter, too.
+    let shown: usize = stdout.lines().filter(|line| line.bytes().all(|byte| byte == b'x')).map(str::len).sum();
     let dropped = stdout.split_once("[… ")?.1.split_once(" bytes dropped")?.0;
     Some(dropped.parse::<u64>().ok()? + shown as u64)
 }
@@ -79,7 +80,7 @@ mod tests {
 
     #[test]
     fn dropped_bytes_count_as_drained() {
-        assert_eq!(drained_bytes("xxx\n[… 1000 bytes dropped …]\nxx"), Some(1005));
+        assert_eq!(drained_bytes("xxx\n[… 1000 bytes dropped …]\nxx\n[ok; session_id s-x]"), Some(1005));
         assert_eq!(drained_bytes("xxx"), None);
     }
 }
