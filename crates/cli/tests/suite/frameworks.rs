@@ -83,10 +83,12 @@ fn run(client: &Command, items: Items, targets: &[Target]) {
 
 fn arguments(target: Target, server: &Server, directory: &Path) -> Vec<String> {
     let url = format!("http://{}/mcp", server.address);
-    // Clients pass only a few environment variables to the servers they start, so a file sets the state directory.
+    // Clients pass only a few environment variables to the servers they start, so a file sets the state directory. A named
+    // session outlives its test by the idle timeout.
     let stdio = |name: &str, options: &[&str]| {
         let config = directory.join(format!("{name}.toml"));
-        fs::write(&config, format!("[sessions]\nstate_dir = \"{name}\"\n")).expect("write the configuration");
+        fs::write(&config, format!("[sessions]\nstate_dir = \"{name}\"\nidle_timeout_s = 60\n"))
+            .expect("write the configuration");
         let config = config.to_str().expect("path is UTF-8");
         let arguments = [&[BINARY, "serve", "--stdio", "--config", config], options].concat();
         arguments.into_iter().map(ToOwned::to_owned).collect()
